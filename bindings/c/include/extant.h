@@ -1,8 +1,8 @@
 /* ext4 images in process: create, open, read and change them, without root and without the kernel's driver.
  *
  * Every function that can fail returns a negative errno, and 0 or a count otherwise. extant_last_error() returns the message of the last
- * failed call of the same thread, whatever its handle: a message in the handle would be a place that all threads write, also those that
- * only look for names that do not exist. Paths are bytes other than NUL, from the root of the volume, with or without a leading '/'. Sizes,
+ * failed call of the same thread, whatever its handle. Messages are not kept in handles, because threads that share a handle would wait for
+ * each other there. Paths are bytes other than NUL, from the root of the volume, with or without a leading '/'. Sizes,
  * offsets and lengths are bytes. Strings and structures that a call receives are used only during the call.
  *
  * Threads. Each function has one of these letters:
@@ -101,7 +101,7 @@ int extant_close(extant_volume *volume);
 /* [T] Makes everything durable. */
 int extant_sync(extant_volume *volume);
 /* [T] Returns 0 if the volume takes changes. Otherwise returns the length of the reason, such as the damage that stopped the volume or
- * EXTANT_READ_ONLY, and stores what fits of it in size bytes, with a NUL. The reason is that of the volume, whoever's call met it. */
+ * EXTANT_READ_ONLY, and stores what fits of it in size bytes, with a NUL. The reason is that of the volume: another thread's call may have met it. */
 ssize_t extant_read_only(extant_volume *volume, char *buffer, size_t size);
 /* [T] Space and inodes. */
 int extant_statfs(extant_volume *volume, struct extant_statfs *st);
@@ -173,8 +173,9 @@ int extant_ftruncate(extant_file *file, uint64_t size);
 int extant_fstat(extant_file *file, struct extant_stat *st);
 /* [T] mode is that of fallocate(2): 0, or flags FALLOC_FL_* of <linux/falloc.h>; -EOPNOTSUPP for others. */
 int extant_fallocate(extant_file *file, int mode, uint64_t offset, uint64_t length);
-/* [T] Returns the offset of the next data (SEEK_DATA) or hole (SEEK_HOLE) at or after offset; the end of the file is a hole. -ENXIO if there
- * are no data, or offset is behind the end. Nothing is moved: a file has no offset of its own. */
+/* [T] Returns the offset of the next data (SEEK_DATA) or hole (SEEK_HOLE) at or after offset; the end of the file is a hole. -ENXIO if no data
+ * follow, or if offset is at or behind the end. Nothing is moved: a file has no offset of its own. <unistd.h> has both constants if _GNU_SOURCE
+ * is defined. */
 int64_t extant_lseek(extant_file *file, uint64_t offset, int whence);
 /* [T] */
 int extant_fchmod(extant_file *file, uint32_t mode);
@@ -197,14 +198,14 @@ int extant_opendir(extant_volume *volume, const char *path, extant_dir **dir);
 int extant_readdir(extant_dir *dir, struct extant_dirent *entry);
 /* [H] Stores up to count entries with their attributes; returns the number of entries, 0 at the end. */
 ssize_t extant_readdirplus(extant_dir *dir, struct extant_direntplus *entries, size_t count);
-/* [H] Starts the list of names again, with the names of then. */
+/* [H] Starts the list again; it then has the names that exist at the time of the next extant_readdir. */
 int extant_rewinddir(extant_dir *dir);
 /* [E] NULL is allowed. */
 void extant_closedir(extant_dir *dir);
 
 /* Paths that start at an open directory, as those of openat(2), so that a directory is found once, and stays the same when it is moved. "." is
  * the directory itself. A path with a leading '/' starts at the root of the volume. These functions do not touch the list of names: threads
- * may use a directory here while one of them lists it. Flags that a function does not name are -EINVAL. */
+ * may use a directory here while one of them lists it. <fcntl.h> has the flags AT_*; those that a function does not name are -EINVAL. */
 
 /* [T] As extant_open_file. */
 int extant_openat(extant_dir *dir, const char *path, int flags, uint32_t mode, extant_file **file);

@@ -74,7 +74,6 @@ pub fn last_error() -> *const c_char {
 // Numbers of Linux.
 const EIO: i32 = 5;
 pub const EINVAL: i32 = 22;
-pub const EOVERFLOW: i32 = 75;
 pub const EOPNOTSUPP: i32 = 95;
 
 /// Returns the error of a panic, which is a fault of the library.
@@ -106,13 +105,15 @@ pub fn call(f: impl FnOnce() -> Result<(), Fail>) -> c_int {
 
 /// Runs a call that returns a count.
 pub fn call_long(f: impl FnOnce() -> Result<usize, Fail>) -> isize {
+    // Counts are lengths of buffers.
+    call_offset(|| f().map(|n| n as i64)) as isize
+}
+
+/// Runs a call that returns an offset, which is not negative.
+pub fn call_offset(f: impl FnOnce() -> Result<i64, Fail>) -> i64 {
     let done = catch_unwind(AssertUnwindSafe(f));
     let done = done.unwrap_or_else(|_| Err(fault()));
-    match done {
-        // Counts are lengths of buffers.
-        Ok(n) => n as isize,
-        Err(fail) => -(errno(fail) as isize),
-    }
+    done.unwrap_or_else(|fail| -i64::from(errno(fail)))
 }
 
 /// Hands a value to the caller, as a handle.
@@ -255,7 +256,7 @@ pub unsafe fn text_to_c(text: &str, buffer: *mut c_char, size: usize) -> Result<
     let Some(most) = size.checked_sub(1) else {
         return Ok(());
     };
-    let mut bytes = text.as_bytes()[..text.len().min(most)].to_vec();
+    let mut bytes = text.as_bytes()[..text.floor_char_boundary(most)].to_vec();
     bytes.push(0);
     // SAFETY: by the caller.
     unsafe { fill(buffer.cast(), size, &bytes) }

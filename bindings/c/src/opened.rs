@@ -1,6 +1,6 @@
 //! Attributes and space of open files.
 
-use crate::border::{self, Fail, call, call_long, handle, path};
+use crate::border::{self, Fail, call, call_long, call_offset, handle, path};
 use crate::open_file::OpenFile;
 use crate::{Time, names_to_c, owners, times};
 use engine::{Fallocate, SetAttributes, SetXattr};
@@ -58,7 +58,7 @@ on_file! {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_lseek(file: *mut OpenFile, offset: u64, whence: c_int) -> i64 {
-    let found = call_long(|| {
+    call_offset(|| {
         // SAFETY: a file.
         let file = unsafe { handle(file)? };
         let found = match whence {
@@ -69,9 +69,9 @@ pub unsafe extern "C" fn extant_lseek(file: *mut OpenFile, offset: u64, whence: 
                 return Err(Fail::Text(border::EINVAL, text.into()));
             }
         };
-        Ok(usize::try_from(found).map_err(|_| border::Errno(border::EOVERFLOW))?)
-    });
-    found as i64
+        // Offsets of ext4 have less than 48 bits.
+        Ok(i64::try_from(found).map_err(|_| border::Errno(border::EINVAL))?)
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -121,7 +121,8 @@ class Volume:
 
     def read_files(self, top: AnyPath = "/") -> Iterator[Tuple["Path", bytes]]:
         """All regular files below ``top`` with their contents, in the order of their paths. Several threads read ahead, so that this is
-        the fast way to read a tree of many files. At most 512 files are in memory at a time."""
+        the fast way to read a tree of many files. At most 288 files are in memory at a time; one of more than 1 GiB raises ``OSError``
+        (``EFBIG``)."""
         found: Iterator[Tuple[Path, bytes]] = self._opened(self._read_files(self._native.read_files(str(self / top))))
         return found
 

@@ -1,4 +1,4 @@
-//! What the workloads run on: this machine, the measured programs, temporary directories and new images.
+//! Setup of the workloads: the measured programs, temporary directories and new images, and the name of the machine.
 
 use anyhow::{Context, Result};
 use blockdev::FileDevice;

@@ -27,7 +27,7 @@ const VARIABLE: &str = "EXTANT_REMOTE";
 const STANDARD_INPUT: &str = "-";
 /// Longest time for a reply of the program, unless the user sets another one.
 const LONGEST: Duration = Duration::from_secs(600);
-/// The same for an export of an NBD server, after the end of a mount.
+/// Longest time for a reply of an NBD server after the end of a mount.
 pub(super) const NBD_AT_END: Duration = Duration::from_secs(15);
 /// Time that the program has to report an error after the time of the user.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -65,6 +65,15 @@ fn export_of(address: &str) -> &str {
     let place = address.strip_prefix("nbds://").unwrap_or("");
     let place = place.split('?').next().unwrap_or("");
     place.split_once('/').map_or("", |(_, export)| export)
+}
+
+/// Returns the longest time for a reply after the end of a mount. A store that is only slow gets all data.
+fn at_end(address: &str) -> Duration {
+    if address.starts_with("nbd") {
+        NBD_AT_END
+    } else {
+        LONGEST
+    }
 }
 
 /// Starts the program for an image, and connects to it.
@@ -118,12 +127,6 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
     let export = export_of(address);
     let url = NbdUrl::parse(&format!("nbd+unix:///{export}?socket={STANDARD_INPUT}"))?;
     let connection = Mutex::new(Some(connection));
-    // A store that is only slow gets all data also after the end of a mount.
-    let at_end = if address.starts_with("nbd") {
-        NBD_AT_END
-    } else {
-        LONGEST
-    };
     let options = Options {
         dial: Some(Arc::new(move |_| {
             let connection = connection
@@ -136,7 +139,7 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
         timeout: io_timeout::get().map_or(LONGEST, |time| time.saturating_add(MARGIN)),
         reconnect: Duration::ZERO,
         io_timeout: None,
-        ..io_timeout::options(at_end)
+        ..io_timeout::options(at_end(address))
     };
     let device = NbdDevice::connect(&url, &options);
     let serves = device.is_ok();
@@ -157,7 +160,7 @@ fn first_line(mut out: BufReader<ChildStdout>) -> Result<(Option<String>, BufRea
     let (sender, first) = sync_channel(1);
     std::thread::spawn(move || {
         let first = line(&mut out);
-        // A user who ended the wait needs no line.
+        // No line is needed if the user ended the wait.
         let _ = sender.send((first, out));
     });
     loop {

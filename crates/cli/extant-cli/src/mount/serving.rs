@@ -393,7 +393,7 @@ impl Ready {
             ));
         }
         let served = session.run();
-        // What remains to be written does not wait forever for a server that is gone.
+        // The last writes do not wait forever for a server that is gone.
         io_timeout::bound();
         let closed = volume.close();
         let how = match (&served, &closed) {

@@ -358,7 +358,11 @@ impl Iterator for ReadFiles {
         let found = if rest.is_empty() {
             self.shared.fetch(self.threads.is_empty()).transpose()?
         } else {
-            Ok(read_batch(rest, &self.shared.spare, self.shared.batch_bytes))
+            Ok(read_batch(
+                rest,
+                &self.shared.spare,
+                self.shared.batch_bytes,
+            ))
         };
         Some(found.map(|mut batch| {
             self.rest = std::mem::take(&mut batch.rest);
@@ -413,7 +417,11 @@ impl Dir {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn read_files_with(&self, path: impl AsRef<Path>, threads: usize) -> Result<ReadFiles> {
-        Ok(ReadFiles::new(self.walk(path)?.sorted(true), threads, BATCH_BYTES))
+        Ok(ReadFiles::new(
+            self.walk(path)?.sorted(true),
+            threads,
+            BATCH_BYTES,
+        ))
     }
 }
 
@@ -483,6 +491,25 @@ mod tests {
         volume.close().expect("memory");
         let volume = open(true);
         assert!(read_all(volume.read_files("/").expect("a directory")) == written);
+        assert_eq!(
+            volume.memory().data,
+            0,
+            "data that are read by name are kept"
+        );
+    }
+
+    #[test]
+    fn a_file_of_any_size_takes_bounded_memory() {
+        let volume = crate::doc_volume();
+        let file = volume.create_new_file("/sparse").expect("room");
+        file.set_len(LARGEST + 1).expect("a hole");
+        volume.write("/zero", "0").expect("room");
+        let found = read_all(volume.read_files("/").expect("a directory"));
+        let found: Vec<_> = found
+            .iter()
+            .map(|(_, content)| content.as_deref())
+            .collect();
+        assert_eq!(found, [None, Some(b"0".as_slice())]);
     }
 
     #[test]

@@ -144,7 +144,7 @@ fn wrong(files: &BTreeMap<String, String>) -> String {
     }
 }
 
-/// Returns the folders of sources of a crate. A program with a folder apart has a root of its own.
+/// Returns the folders of sources of a crate. A program in `src/command` has another root than the library.
 fn roots(crate_path: &Path) -> Vec<PathBuf> {
     let roots = ["src", "src/command"].map(|folder| crate_path.join(folder));
     let is_root = |src: &PathBuf| src.join("lib.rs").exists() || src.join("main.rs").exists();
