@@ -4,7 +4,7 @@
 //! The client cannot reconnect through this program, because the socket between them is for one connection. If the address asks for
 //! reconnection or for several connections, this program is the client of the server itself, and its device is the export.
 
-use crate::requests::runtime;
+use crate::requests::{io_timeout, runtime};
 use crate::server::MAX_OPTION;
 use extant_nbd::numbers::{OPT_MAGIC, OPT_REPLY_MAGIC, OPT_STARTTLS, REP_ACK};
 use extant_nbd::{NbdDevice, NbdUrl, Options};
@@ -138,7 +138,7 @@ impl Tunnel {
     /// The errors of [`open`](Self::open), and the export does not exist.
     pub fn device(address: &str) -> io::Result<Option<NbdDevice>> {
         let parsed = TlsAddress::parse(address)?;
-        let io_timeout = crate::io_timeout()?;
+        let io_timeout = io_timeout()?;
         if parsed.fields.is_empty() && io_timeout.is_none() {
             return Ok(None);
         }
