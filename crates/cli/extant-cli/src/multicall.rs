@@ -101,10 +101,10 @@ fn with_name(words: Vec<OsString>) -> Vec<OsString> {
     iter::once("extant".into()).chain(words).collect()
 }
 
-/// Parses a command line without the name of this program.
+/// Parses a command line without the name of this program. Mistakes are told in the options of the called name.
 fn parse(words: Vec<OsString>) -> Result<Command> {
     let words = with_name(words);
-    let parsed = help::parse(&words).map_err(|error| anyhow!(usage::line(&error, &words)));
+    let parsed = help::parse(&words).map_err(|error| anyhow!(usage::mistake(&error, &words)));
     let (args, _) = parsed?;
     Ok(args.command)
 }

@@ -142,22 +142,53 @@ impl ParsedOptions {
     }
 }
 
-/// Parses a number as strtoull(3) does without a base: decimal, octal behind `0`, or hexadecimal behind `0x`.
+/// Parses a number in the notation of strtoull(3) without a base: decimal, octal behind `0`, or hexadecimal behind `0x`,
+/// with spaces and a sign before it. Where strtoull(3) wraps around, for negative and for too large numbers, and for an
+/// empty text, there is no number.
 pub fn number(text: &str) -> Option<u64> {
-    let is_digit = |c: char| c.is_ascii_hexdigit();
+    signed(text)?.try_into().ok()
+}
+
+/// Like [`number`], for a number that may be negative.
+pub fn signed(text: &str) -> Option<i128> {
+    let (text, is_negative) = sign(text);
     let (digits, base) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None if text.starts_with('0') => (text, 8),
         None => (text, 10),
     };
-    // A sign is a digit for Rust, but not for these programs.
-    let number = u64::from_str_radix(digits, base).ok();
-    number.filter(|_| digits.starts_with(is_digit))
+    // Rust's parser accepts another sign.
+    if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    let magnitude = i128::from(u64::from_str_radix(digits, base).ok()?);
+    Some(if is_negative { -magnitude } else { magnitude })
+}
+
+/// Parses the decimal number that a text starts with, as atoi(3) does: 0 if there is none.
+pub fn leading_number(text: &str) -> i64 {
+    let (text, is_negative) = sign(text);
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let digits = text.get(..end.unwrap_or(text.len())).unwrap_or_default();
+    let magnitude = match digits {
+        "" => 0,
+        digits => digits.parse().unwrap_or(i64::MAX),
+    };
+    if is_negative { -magnitude } else { magnitude }
+}
+
+/// Removes the spaces and the sign before a number. Returns whether the number is negative.
+fn sign(text: &str) -> (&str, bool) {
+    let text = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
+    match text.strip_prefix('-') {
+        Some(rest) => (rest, true),
+        None => (text.strip_prefix('+').unwrap_or(text), false),
+    }
 }
 
 /// Parses a size: a number of units of `unit` bytes, or a number with `s` for sectors, K, M, G or T.
 pub fn bytes(text: &str, unit: u64) -> Option<u64> {
-    let digits = text.strip_suffix(['s', 'S', 'k', 'K', 'm', 'M', 'g', 'G', 't', 'T']);
+    let digits = text.strip_suffix(['s', 'k', 'K', 'm', 'M', 'g', 'G', 't', 'T']);
     let letter = text.chars().last().filter(|_| digits.is_some());
     let unit = match letter.map(|letter| letter.to_ascii_lowercase()) {
         None => unit,
@@ -172,12 +203,32 @@ pub fn bytes(text: &str, unit: u64) -> Option<u64> {
 
 /// Appends a letter and its value as one word. A word with the same letter is replaced, because the last one counts.
 pub fn set_word(words: &mut Vec<OsString>, letter: char, value: &OsStr) {
-    let start = format!("-{letter}");
-    let has_letter = |word: &OsString| word.as_bytes().starts_with(start.as_bytes());
-    words.retain(|word| !has_letter(word));
-    let mut word = OsString::from(start);
+    remove_word(words, letter);
+    // Behind the `=`, clap passes on every value, also an empty one, or one that begins with `=`.
+    let mut word = OsString::from(format!("-{letter}="));
     word.push(value);
     words.push(word);
+}
+
+/// Appends a list to the word of a letter, or adds the word. The lists of all words with the letter count.
+pub fn join_word(words: &mut Vec<OsString>, letter: char, list: &OsStr) {
+    match words.iter_mut().find(|word| has_letter(word, letter)) {
+        Some(word) => {
+            word.push(",");
+            word.push(list);
+        }
+        None => set_word(words, letter, list),
+    }
+}
+
+/// Removes the word of a letter.
+pub fn remove_word(words: &mut Vec<OsString>, letter: char) {
+    words.retain(|word| !has_letter(word, letter));
+}
+
+fn has_letter(word: &OsStr, letter: char) -> bool {
+    word.as_bytes()
+        .starts_with(format!("-{letter}=").as_bytes())
 }
 
 /// Returns a value as UTF-8 text, which all numbers and words are.
@@ -205,7 +256,11 @@ mod tests {
             ("", None),
             ("0x", None),
             ("-1", None),
-            ("+1", None),
+            ("-0", Some(0)),
+            ("+1", Some(1)),
+            (" +0x1F", Some(31)),
+            ("+-1", None),
+            ("+", None),
             ("0x+1", None),
             ("09", None),
             ("1k", None),
@@ -217,6 +272,8 @@ mod tests {
             ("8", Some(8192)),
             ("0x8k", Some(8192)),
             ("16s", Some(8192)),
+            ("16S", None),
+            ("+8M", Some(8 << 20)),
             ("1T", Some(1 << 40)),
             ("M", None),
             ("8MM", None),
@@ -225,11 +282,27 @@ mod tests {
         ] {
             assert_eq!(bytes(text, 1024), value, "{text}");
         }
+        for (text, value) in [
+            ("1x", 1),
+            (" -2", -2),
+            ("+3", 3),
+            ("x", 0),
+            ("0x1", 0),
+            ("", 0),
+        ] {
+            assert_eq!(leading_number(text), value, "{text}");
+        }
+        assert_eq!(leading_number("99999999999999999999"), i64::MAX);
+        assert_eq!(signed(" -0x10"), Some(-16));
         let mut words = vec![OsString::from("tune")];
         set_word(&mut words, 'L', "a".as_ref());
         set_word(&mut words, 'm', "1".as_ref());
         set_word(&mut words, 'L', "b".as_ref());
-        assert_eq!(words, ["tune", "-m1", "-Lb"]);
+        assert_eq!(words, ["tune", "-m=1", "-L=b"]);
+        join_word(&mut words, 'Q', "a".as_ref());
+        join_word(&mut words, 'Q', "b".as_ref());
+        remove_word(&mut words, 'm');
+        assert_eq!(words, ["tune", "-L=b", "-Q=a,b"]);
     }
 
     #[test]

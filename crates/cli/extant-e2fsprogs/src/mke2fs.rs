@@ -13,7 +13,6 @@ use ext4_format::layout::Usage;
 use extant_terminal::output::warn;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub(super) fn answer(called: &Called) -> Answered {
@@ -55,6 +54,10 @@ fn call(name: &str, taken: &ParsedOptions) -> Result<Call, String> {
     for (letter, value) in &taken.options {
         call.given.push(*letter);
         option(&mut call, *letter, value)?;
+    }
+    if call.given.contains('N') {
+        // The number of inodes goes before their ratio.
+        getopt::remove_word(&mut call.words, 'i');
     }
     revision(&mut call)?;
     quotas(&mut call);
@@ -137,9 +140,6 @@ fn option(call: &mut Call, letter: char, value: &OsStr) -> Result<(), String> {
         'c' => call.reads_all = true,
         'z' => call.undo = Some(value.to_owned()),
         'l' => no_bad_blocks(value)?,
-        'L' if value.is_empty() => call
-            .words
-            .retain(|word| !word.as_bytes().starts_with(b"-L")),
         'L' => getopt::set_word(&mut call.words, 'L', &label(value)),
         'M' => call.extended.push(format!("last_mounted={}", text()?)),
         'd' if value.is_empty() => return Err("-d: an empty name".into()),
@@ -403,7 +403,7 @@ fn block_size(call: &mut Call, sectors: &Sectors) -> Result<(), String> {
     let most = rustix::param::page_size() as u64;
     if let Some(bytes) = call.block_size.filter(|&bytes| bytes > most && !call.force) {
         return Err(format!(
-            "{bytes}-byte blocks too big for system (max {most}): -F makes them"
+            "{bytes}-byte blocks too big for system (max {most}): use -F to allow them"
         ));
     }
     match call.block_size {
@@ -462,11 +462,11 @@ mod tests {
                 "-Fq -L root -O ^64bit -E discard,root_owner=5:6 disk.img 65536"
             )
             .unwrap(),
-            "mkfs -Lroot -O ^64bit -t ext4 -E root_owner=5:6 --size 67108864 --quiet --keep-tail -- disk.img"
+            "mkfs -L=root -O ^64bit -t ext4 -E root_owner=5:6 --size 67108864 --quiet --keep-tail -- disk.img"
         );
         assert_eq!(
             said("mke2fs", "-t ext3 -b 1024 -d tree -m 0 disk.img 100").unwrap(),
-            "mkfs --from tree -m0 -t ext3 -b 1024 --size 102400 --keep-tail -- disk.img"
+            "mkfs --from tree -m=0 -t ext3 -b 1024 --size 102400 --keep-tail -- disk.img"
         );
         assert_eq!(
             said("mke2fs", "-j disk.img 8m").unwrap(),

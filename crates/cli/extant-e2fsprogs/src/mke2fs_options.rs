@@ -9,7 +9,6 @@ use extant_cli_core::image::{images, store};
 use extant_terminal::output::{one_line, warn};
 use extant_tune::TuneOptions;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The parsed options.
@@ -231,6 +230,7 @@ pub(super) fn passed(call: &mut Call, letter: char, text: &str) -> Result<(), St
         // Zero stands for the default.
         'N' | 'I' | 'g' if number()? == 0 => {
             call.given.retain(|given| given != letter);
+            getopt::remove_word(&mut call.words, letter);
             return Ok(());
         }
         'N' | 'I' | 'g' => number()?.to_string(),
@@ -252,11 +252,6 @@ pub(super) fn passed(call: &mut Call, letter: char, text: &str) -> Result<(), St
         _ => text.to_owned(),
     };
     getopt::set_word(&mut call.words, letter, value.as_ref());
-    if letter == 'N' || letter == 'i' && call.given.contains('N') {
-        // The number of inodes goes before their ratio.
-        call.words
-            .retain(|word| !word.as_bytes().starts_with(b"-i"));
-    }
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use super::getopt::{self, Options, ParsedOptions};
 use super::in_use::InUse;
 use super::listing::Listed;
 use super::listing_groups::Manner;
+use super::mke2fs_options::is_on;
 use super::{changes, listing};
 use crate::refusal::{Refusal, refuse};
 use ext4_format::features::Features;
@@ -12,7 +13,6 @@ use extant_terminal::output::one_line;
 use std::collections::hash_map::RandomState;
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub(super) const DUMPE2FS: Options = Options {
@@ -62,10 +62,9 @@ fn copy_of(image: &OsString, options: &[(char, OsString)]) -> Result<Option<(u64
     let (mut block, mut size) = (None, None);
     for (_, value) in options.iter().filter(|(letter, _)| *letter == 'o') {
         let said = getopt::text('o', value)?;
-        let known = said.split_once('=').and_then(|(key, number)| {
-            let number: u64 = number.parse().ok()?;
-            Some((key, number))
-        });
+        let known = said
+            .split_once('=')
+            .and_then(|(key, number)| Some((key, getopt::number(number)?)));
         match known {
             Some(("superblock", number)) => block = Some(number),
             Some(("blocksize", number)) => size = Some(number),
@@ -90,6 +89,10 @@ struct Changes {
     /// Words of `extant tune`.
     words: Vec<OsString>,
     features: Option<String>,
+    /// Whether `-s 1` asks for the feature `sparse_super`.
+    is_sparse: bool,
+    /// All lists of `-J`, joined.
+    journal: String,
     /// Whether there is an option that asks for nothing, such as an empty list.
     asks_nothing: bool,
     is_forced: bool,
@@ -102,8 +105,18 @@ impl Changes {
             words: vec!["tune".into()],
             ..Self::default()
         };
+        for letter in ['O', 'o'] {
+            let given = taken.options.iter().filter(|(given, _)| *given == letter);
+            if given.count() > 1 {
+                return Err(refuse(format!("-{letter} may be given only once")));
+            }
+        }
         for (letter, value) in &taken.options {
             changes.option(*letter, value, taken)?;
+        }
+        if changes.is_sparse {
+            let features = changes.features.get_or_insert_default();
+            features.push_str(",sparse_super");
         }
         if let Some(features) = &changes.features {
             let list = OsString::from(features.trim_matches(','));
@@ -132,46 +145,67 @@ impl Changes {
                 self.words.push("-j".into());
             }
             'z' => self.undo = Some(value.to_owned()),
-            'O' if self.features.is_some() => return Err(refuse("-O may be given only once")),
-            'O' | 'E' | 'o' | 'Q' | 'J' if value.is_empty() => self.asks_nothing = true,
+            'O' | 'E' | 'o' | 'Q' | 'J' if value.is_empty() => {
+                self.asks_nothing = true;
+                // Only the last list of -E counts.
+                if letter == 'E' {
+                    getopt::remove_word(&mut self.words, 'E');
+                }
+            }
             'O' => self.features = Some(feature_list(getopt::text('O', value)?)?),
             // The number of -r is set after the percentage of -m, and stays.
             'm' if taken.has('r') => drop(percent(value)?),
-            's' => match getopt::text('s', value)? {
-                "1" => {
-                    let features = self.features.get_or_insert_default();
-                    features.push_str(",sparse_super");
-                }
-                // Other numbers are ignored, as in tune2fs.
-                text if getopt::number(text).is_some_and(|n| n > 1) => self.asks_nothing = true,
-                _ => {
+            's' => match getopt::leading_number(getopt::text('s', value)?) {
+                0 => {
                     return Err(refuse(
                         "clearing the sparse superblock flag is not supported",
                     ));
                 }
+                1 => self.is_sparse = true,
+                // Other numbers are ignored, as in tune2fs.
+                _ => self.asks_nothing = true,
             },
-            'L' | 'M' if value.is_empty() => {
-                let (long, short) = if letter == 'L' {
-                    ("--label=", "-L")
-                } else {
-                    ("--last-mounted=", "-M")
-                };
-                self.words
-                    .retain(|word| !word.as_bytes().starts_with(short.as_bytes()) && word != long);
-                self.words.push(long.into());
-            }
-            'L' => {
-                self.words.retain(|word| word != "--label=");
-                getopt::set_word(&mut self.words, 'L', &label(value));
-            }
-            _ if value.is_empty() => return Err(refuse(format!("-{letter}: an empty value"))),
+            'L' => getopt::set_word(&mut self.words, 'L', &label(value)),
+            'M' => getopt::set_word(&mut self.words, 'M', value),
             'c' | 'C' => {
                 let count = mounts(letter, getopt::text(letter, value)?)?;
                 getopt::set_word(&mut self.words, letter, count.as_ref());
             }
+            _ if value.is_empty() => return Err(refuse(format!("-{letter}: an empty value"))),
+            'Q' => getopt::join_word(&mut self.words, 'Q', value),
+            'J' => {
+                let list = getopt::text('J', value)?;
+                self.journal = format!("{},{list}", self.journal);
+                self.asks_nothing = true;
+            }
             letter => getopt::set_word(&mut self.words, letter, value),
         }
         Ok(())
+    }
+}
+
+impl Changes {
+    /// Adds the journal of `-J`, if there is one to make. Sizes of zero and, without fast commits, the size of their area
+    /// ask for nothing. Returns whether the call asks for a journal.
+    fn journal(&mut self, has: Features) -> bool {
+        let list = self.features.as_deref().unwrap_or_default();
+        let has_fast_commit = has.has_fast_commit() || is_on(list, "fast_commit");
+        let asks = |option: &&str| match option.split_once('=') {
+            Some(("fast_commit_size", size)) => has_fast_commit || getopt::number(size).is_none(),
+            _ => !option.is_empty(),
+        };
+        let mut options: Vec<_> = self.journal.split(',').filter(asks).collect();
+        let is_size = |option: &&str| option.starts_with("size=");
+        let last = options.iter().copied().rfind(is_size);
+        if matches!(last, Some("size=" | "size=0")) {
+            options.retain(|option| !is_size(option));
+        }
+        if !options.is_empty() {
+            // The words of -O stay last.
+            self.words
+                .insert(1, format!("-J={}", options.join(",")).into());
+        }
+        !options.is_empty() || self.words.iter().any(|word| word == "-j")
     }
 }
 
@@ -191,25 +225,30 @@ fn feature_list(list: &str) -> Result<String, Refusal> {
     Ok(list.to_owned())
 }
 
-/// Parses a number of mounts of `-c` or `-C`. A negative number stands for none, and `random` for one from 20 to 39.
+/// Parses a number of mounts of `-c` or `-C`. An empty text stands for 0, and `random` for a number from 20 to 39.
 fn mounts(letter: char, text: &str) -> Result<String, Refusal> {
-    const MOST: u64 = 16_000;
+    const MOST: i128 = 16_000;
     if letter == 'c' && text == "random" {
         let random = RandomState::new().build_hasher().finish();
         return Ok((20 + random % 20).to_string());
     }
-    let (digits, is_negative) = text.strip_prefix('-').map_or((text, false), |n| (n, true));
-    let count = getopt::number(digits).filter(|&count| is_negative || count <= MOST);
+    let count = if text.is_empty() {
+        Some(0)
+    } else {
+        getopt::signed(text)
+    };
+    // -C keeps the low 16 bits of every negative number.
+    let count = count.filter(|&count| count <= MOST && (letter == 'C' || count >= -MOST));
     let bad = || {
         refuse(format!(
             "-{letter} {text}: not a number of mounts up to {MOST}"
         ))
     };
     let count = count.ok_or_else(bad)?;
-    Ok(match (letter, is_negative) {
-        (_, false) => count.to_string(),
-        ('c', true) => "-1".to_owned(),
-        (_, true) => u16::MAX.to_string(),
+    Ok(if letter == 'C' {
+        (count & i128::from(u16::MAX)).to_string()
+    } else {
+        count.to_string()
     })
 }
 
@@ -220,11 +259,12 @@ fn compared(changes: &mut Changes, taken: &ParsedOptions, image: &OsString) -> R
         return Ok(());
     };
     let has = Features::of(&sb);
-    let journal = taken.has('j') || taken.value('J').is_some_and(|list| !list.is_empty());
-    if journal && has.has_journal() {
+    if changes.journal(has) && has.has_journal() {
         return Err(refuse("the filesystem already has a journal"));
     }
-    let size = taken.value('I').and_then(OsStr::to_str);
+    let mut given = taken.options.iter();
+    let size = given.rfind(|(letter, _)| *letter == 'I');
+    let size = size.and_then(|(_, size)| size.to_str());
     if let Some(size) = size.filter(|text| getopt::number(text) == Some(sb.inode_size.get().into()))
     {
         return Err(refuse(format!("the inode size is already {size}")));
@@ -328,9 +368,9 @@ pub(super) fn e2label(called: &Called) -> Answered {
         }
         [image, said] => {
             let image = &device(image);
-            let mut word = OsString::from("-L");
-            word.push(label(said));
-            tune(called, vec!["tune".into(), word], image)
+            let mut words = vec!["tune".into()];
+            getopt::set_word(&mut words, 'L', &label(said));
+            tune(called, words, image)
         }
         _ => Err(refuse("write a device or file, and a label to set it")),
     }

@@ -102,6 +102,31 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
     }
 }
 
+/// Formats an error of a command line that stands for a call by another name: only the mistake, with the letters of
+/// options, which are those of the other name.
+pub fn mistake(error: &clap::Error, words: &[OsString]) -> String {
+    let command = command(words);
+    let whole = line(error, words);
+    let whole = whole
+        .strip_prefix(&format!("{command}: "))
+        .unwrap_or(&whole);
+    let forms = [": write extant ", ": see extant "];
+    let end = forms.iter().filter_map(|form| whole.find(form)).min();
+    let mut told = end
+        .and_then(|end| whole.get(..end))
+        .unwrap_or(whole)
+        .to_owned();
+    let all = crate::command_line::help::command();
+    let options = all.find_subcommand(&command).into_iter();
+    for option in options.flat_map(clap::Command::get_arguments) {
+        if let (Some(letter), Some(long)) = (option.get_short(), option.get_long()) {
+            told = told.replace(&option.to_string(), &format!("-{letter}"));
+            told = told.replace(&format!("--{long} "), &format!("-{letter} "));
+        }
+    }
+    told
+}
+
 /// Returns whether a word is an image, or a path in one.
 pub fn names_image(word: &str) -> bool {
     match Location::from(OsString::from(word)) {
