@@ -23,7 +23,7 @@ const _: () = assert!((IN_FLIGHT as u64) < CLAIMED);
 const SEGMENTS_OF_MAP: u64 = 64;
 /// Segments after which a release writes the map.
 const SEGMENTS_AT_END: u64 = 16;
-/// Time to wait for another process of this machine to release the image.
+/// Time to wait for another process of this machine to release the image, or the lock of a directory.
 const WAIT: Duration = Duration::from_secs(10);
 /// Longest image: 16 TiB.
 const MOST: u64 = 16 << 40;
@@ -139,7 +139,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
     let began = Instant::now();
     loop {
-        let lock = log.lock();
+        let lock = log.lock(WAIT)?;
         let Loaded { mut map, torn } = log.load()?;
         let size = match (map.number, log.address.size) {
             (0, None) => {
@@ -181,6 +181,10 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
             }
         }
         if let Some(torn) = torn {
+            // Where the lock keeps no other process away, one may have replaced the segment by its claim.
+            if log.load()?.torn.as_ref() != Some(&torn) {
+                continue;
+            }
             log.delete(&torn)?;
         }
         let (head, bytes) = log.claim(&map, writer, size)?;

@@ -11,6 +11,7 @@ use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, PutMode, PutOptions, PutPayload};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -55,6 +56,9 @@ pub struct Log {
     /// Hook that is called with the kind of objects after a list of them.
     #[cfg(test)]
     pub listed: Option<ListHook>,
+    /// Whether the directory is taken for one of a file system without locks.
+    #[cfg(test)]
+    pub lacks_locks: bool,
 }
 
 /// Returns whether the time of the user for a request that began at `since` is over.
@@ -70,6 +74,8 @@ impl Log {
             runtime,
             #[cfg(test)]
             listed: None,
+            #[cfg(test)]
+            lacks_locks: false,
         }
     }
 
@@ -358,12 +364,35 @@ impl Log {
         }
     }
 
-    /// Locks a directory, so that one process at a time removes a torn segment and claims its number. Returns `None` for other stores,
-    /// and on file systems without locks of directories.
-    pub fn lock(&self) -> Option<File> {
-        let dir = File::open(self.address.directory.as_ref()?).ok()?;
-        flock(&dir, FlockOperation::LockExclusive).ok()?;
-        Some(dir)
+    /// Locks a directory, so that one process of this machine at a time removes a torn segment and claims its number. Waits for another
+    /// process for `wait` at most. Returns `None` for other stores, and on file systems without locks of directories.
+    pub fn lock(&self, wait: Duration) -> io::Result<Option<File>> {
+        let Some(dir) = &self.address.directory else {
+            return Ok(None);
+        };
+        #[cfg(test)]
+        if self.lacks_locks {
+            return Ok(None);
+        }
+        let named = |e: io::Error| io::Error::new(e.kind(), self.wrong(e).to_string());
+        let dir = File::open(dir).map_err(named)?;
+        let began = Instant::now();
+        loop {
+            match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(dir)),
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) if began.elapsed() < wait => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(self.wrong(
+                        "another process holds the lock of the directory, to open the image for writing: try again, or end that process",
+                    ));
+                }
+                Err(e) if has_no_locks(e) => return Ok(None),
+                Err(e) => return Err(named(e.into())),
+            }
+        }
     }
 
     /// Makes files of a directory durable; a no-op for other stores.
@@ -441,6 +470,19 @@ impl Log {
         let bytes = head.encode_with(self.address.key.as_ref(), std::iter::empty())?;
         Ok((head, bytes.into()))
     }
+}
+
+/// Returns whether an error of flock(2) means that the file system does not lock directories.
+fn has_no_locks(error: Errno) -> bool {
+    // File systems that make an exclusive lock from one of fcntl(2) need a file that is open for writing (EBADF).
+    const WITHOUT: [Errno; 5] = [
+        Errno::OPNOTSUPP,
+        Errno::NOLCK,
+        Errno::NOSYS,
+        Errno::INVAL,
+        Errno::BADF,
+    ];
+    WITHOUT.contains(&error)
 }
 
 /// Makes a snapshot of the flushed state. Fails if the name is taken.

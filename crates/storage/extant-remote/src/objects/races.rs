@@ -112,39 +112,77 @@ fn a_torn_last_segment_is_removed_only_by_a_writer() {
     assert_eq!(writer.0.last_number(), 2 + CLAIMED);
 }
 
-/// The second writer begins to claim the image while the first one has found a torn segment and not removed it yet.
+/// The second writer begins to claim the image while the first one has found a torn segment and not removed it yet. Without locks, the
+/// second writer removes the segment and ends its claim.
 #[test]
 fn a_claim_is_not_taken_for_the_torn_segment_before_it() {
+    for lacks_locks in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = ObjectsDevice::open_log(log(dir.path(), "?size=1M"), false).unwrap();
+        write(&writer, 2);
+        drop(writer);
+        let last = dir.path().join("store/log/00000000000000000003");
+        std::fs::write(last, "").unwrap();
+        let mut log_of_first = log(dir.path(), "?takeover");
+        let mut log_of_second = log(dir.path(), "?takeover");
+        log_of_first.lacks_locks = lacks_locks;
+        log_of_second.lacks_locks = lacks_locks;
+        let (begin, has_begun) = channel();
+        let (end, has_ended) = channel();
+        let second = std::thread::spawn(move || {
+            has_begun.recv().unwrap();
+            let second = ObjectsDevice::open_log(log_of_second, false).unwrap();
+            end.send(()).unwrap();
+            second
+        });
+        // The first writer has listed the segment as empty.
+        after_list(&mut log_of_first, "log", move || {
+            begin.send(()).unwrap();
+            let wait = Duration::from_millis(if lacks_locks { 60_000 } else { 300 });
+            assert_eq!(has_ended.recv_timeout(wait).is_ok(), lacks_locks);
+        });
+        let first = ObjectsDevice::open_log(log_of_first, false).unwrap();
+        let second = second.join().unwrap();
+        let (former, latter) = if lacks_locks {
+            (second, first)
+        } else {
+            (first, second)
+        };
+        let last = [former.0.last_number(), latter.0.last_number()];
+        assert_eq!(last, [2 + CLAIMED, 2 + 2 * CLAIMED], "{lacks_locks}");
+        write(&latter, 1);
+        assert!(
+            former
+                .write_at(0, &[7; 4096])
+                .and_then(|()| former.flush())
+                .is_err()
+        );
+        log(dir.path(), "").load().unwrap();
+    }
+}
+
+/// A process that stopped while it opened the image keeps the lock.
+#[test]
+fn the_wait_for_the_lock_of_a_directory_ends() {
     let dir = tempfile::tempdir().unwrap();
-    let writer = ObjectsDevice::open_log(log(dir.path(), "?size=1M"), false).unwrap();
-    write(&writer, 2);
-    drop(writer);
-    let last = dir.path().join("store/log/00000000000000000003");
-    std::fs::write(last, "").unwrap();
-    let mut log_of_first = log(dir.path(), "?takeover");
-    let (begin, has_begun) = channel();
-    let log_of_second = log(dir.path(), "?takeover");
-    let second = std::thread::spawn(move || {
-        has_begun.recv().unwrap();
-        ObjectsDevice::open_log(log_of_second, false).unwrap()
-    });
-    after_list(&mut log_of_first, "log", move || {
-        begin.send(()).unwrap();
-        // Time for the whole claim of the second writer, if it does not wait for the first.
-        std::thread::sleep(Duration::from_millis(300));
-    });
-    let first = ObjectsDevice::open_log(log_of_first, false).unwrap();
-    let second = second.join().unwrap();
-    let last = [first.0.last_number(), second.0.last_number()];
-    assert_eq!(last, [2 + CLAIMED, 2 + 2 * CLAIMED]);
-    write(&second, 1);
+    let log = log(dir.path(), "?size=1M");
+    let held = log.lock(Duration::ZERO).unwrap();
+    assert!(held.is_some());
+    let error = log.lock(Duration::from_millis(50)).unwrap_err();
+    let said = error.to_string();
     assert!(
-        first
-            .write_at(0, &[7; 4096])
-            .and_then(|()| first.flush())
-            .is_err()
+        said.contains("another process holds the lock of the directory"),
+        "{said}"
     );
-    log(dir.path(), "").load().unwrap();
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        drop(held);
+    });
+    assert!(log.lock(Duration::from_secs(60)).unwrap().is_some());
+    release.join().unwrap();
+    std::fs::remove_dir(dir.path().join("store")).unwrap();
+    let error = log.lock(Duration::ZERO).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
 }
 
 /// A crash of the machine may leave a file with its length and without its data. If the machine has not crashed, wrong data is damage.
