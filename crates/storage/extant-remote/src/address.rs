@@ -4,12 +4,13 @@ use crate::disk_cache::DiskCache;
 use crate::objects::cipher::ImageKey;
 use crate::requests::io_timeout;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::azure::{AzureAccessKey, AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -259,36 +260,24 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
                 .map(|store| Arc::new(store) as _)
         }
         "gs" => {
-            let server = std::env::var("STORAGE_EMULATOR_HOST").ok();
-            let builder = match server.filter(|server| !server.is_empty()) {
-                Some(server) => GoogleCloudStorageBuilder::new().with_service_account_key(
-                    test_account(&server)
-                        .map_err(|e| wrong(text, format_args!("STORAGE_EMULATOR_HOST: {e}")))?,
-                ),
-                None => GoogleCloudStorageBuilder::from_env(),
+            let server = std::env::var("STORAGE_EMULATOR_HOST").unwrap_or_default();
+            // A token of Google must not travel without TLS; the account of a test server has none.
+            let (builder, plain) = if server.is_empty() {
+                (GoogleCloudStorageBuilder::from_env(), false)
+            } else {
+                let account = test_account(&server)
+                    .map_err(|e| wrong(text, format_args!("STORAGE_EMULATOR_HOST: {e}")))?;
+                let builder = GoogleCloudStorageBuilder::new().with_service_account_key(account);
+                (builder, true)
             };
-            // Google's own servers are at `https` addresses, so that only a test server gets a request without TLS.
             builder
                 .with_bucket_name(host)
-                .with_client_options(client.with_allow_http(true))
-                .with_retry(retries)
-                .build()
-                .map(|store| Arc::new(store) as _)
-        }
-        "az" => {
-            let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(host);
-            for (key, value) in azure_settings(|name| std::env::var(name).ok()) {
-                if builder.get_config_value(&key).is_none() {
-                    builder = builder.with_config(key, value);
-                }
-            }
-            let plain = is_plain(builder.get_config_value(&AzureConfigKey::Endpoint));
-            builder
                 .with_client_options(client.with_allow_http(plain))
                 .with_retry(retries)
                 .build()
                 .map(|store| Arc::new(store) as _)
         }
+        "az" => return azure(text, host, client, retries),
         scheme => {
             return Err(wrong(
                 text,
@@ -301,56 +290,152 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
     made.map_err(|e| failed(text, e))
 }
 
+/// Makes a client of a container of Azure.
+fn azure(
+    text: &str,
+    container: &str,
+    client: ClientOptions,
+    retries: RetryConfig,
+) -> io::Result<Arc<dyn ObjectStore>> {
+    let variables = std::env::vars_os();
+    let variables = variables.filter_map(|(k, v)| Some((k.to_str()?.into(), v.to_str()?.into())));
+    let AzureSettings {
+        builder,
+        key_variable,
+    } = azure_settings(&variables.collect());
+    // The error names the variable, and not the secret in it.
+    let named = key_variable.map_or(text.into(), |name| format!("{text}: {name}"));
+    if let Some(key) = builder.get_config_value(&AzureConfigKey::AccessKey)
+        && AzureAccessKey::try_new(&key).is_err()
+    {
+        return Err(wrong(&named, "the key of the account is not in base64"));
+    }
+    let plain = is_plain(builder.get_config_value(&AzureConfigKey::Endpoint));
+    let made = builder
+        .with_container_name(container)
+        .with_client_options(client.with_allow_http(plain))
+        .with_retry(retries)
+        .build();
+    match made {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(e) => Err(failed(&named, e)),
+    }
+}
+
 /// Returns whether an endpoint has no TLS, such as a test server of this machine.
 fn is_plain(endpoint: Option<String>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
 }
 
 /// Returns the account of a test server of Google's interface, in the form of a service account's file: it has no credentials.
-fn test_account(server: &str) -> Result<String, url::ParseError> {
-    let server = match server.contains("://") {
-        true => server.to_owned(),
-        false => format!("http://{server}"),
+fn test_account(server: &str) -> Result<String, &'static str> {
+    const WRONG: &str = "not the address of a server (try http://localhost:4443)";
+    let server = if server.contains("://") {
+        server.to_owned()
+    } else {
+        format!("http://{server}")
     };
-    // An address that was parsed has neither quotation marks nor backslashes.
-    let url = Url::parse(&server)?;
+    let url = Url::parse(&server).map_err(|_| WRONG)?;
+    let is_web = matches!(url.scheme(), "http" | "https");
     let url = url.as_str().trim_end_matches('/');
+    // These characters have a meaning in JSON.
+    if !is_web || url.contains(['"', '\\']) {
+        return Err(WRONG);
+    }
     Ok(format!(
         r#"{{"gcs_base_url":"{url}","disable_oauth":true,"client_email":"","private_key":"","private_key_id":""}}"#
     ))
 }
 
-/// Returns the settings in the variables of the command line of Azure, the most specific first. The crate object_store reads other names.
-fn azure_settings(variable: impl Fn(&str) -> Option<String>) -> Vec<(AzureConfigKey, String)> {
-    let mut found = Vec::new();
-    for (name, key) in [
-        ("AZURE_STORAGE_ACCOUNT", AzureConfigKey::AccountName),
-        ("AZURE_STORAGE_KEY", AzureConfigKey::AccessKey),
-    ] {
-        found.extend(variable(name).map(|value| (key, value)));
+/// Settings of Azure from variables.
+struct AzureSettings {
+    builder: MicrosoftAzureBuilder,
+    /// The variable that has the key or the signature.
+    key_variable: Option<String>,
+}
+
+/// Returns the settings in a connection string alone, because those of two accounts must not mix. Without one, returns the settings in
+/// the variables that the crate object_store reads and in those of the command line of Azure.
+fn azure_settings(variables: &BTreeMap<String, String>) -> AzureSettings {
+    const CONNECTION: &str = "AZURE_STORAGE_CONNECTION_STRING";
+    let variable = |name: &str| variables.get(name).filter(|value| !value.is_empty());
+    let mut settings = AzureSettings {
+        builder: MicrosoftAzureBuilder::new(),
+        key_variable: None,
+    };
+    let mut set = |name: &str, key: AzureConfigKey, value: &str| {
+        // A key is used before a signature.
+        let has_key = (settings.builder)
+            .get_config_value(&AzureConfigKey::AccessKey)
+            .is_some();
+        if key == AzureConfigKey::AccessKey || key == AzureConfigKey::SasKey && !has_key {
+            settings.key_variable = Some(name.to_owned());
+        }
+        settings.builder = std::mem::take(&mut settings.builder).with_config(key, value);
+    };
+    if let Some(text) = variable(CONNECTION) {
+        for (key, value) in connection_string(text) {
+            set(CONNECTION, key, &value);
+        }
+        return settings;
     }
-    let text = variable("AZURE_STORAGE_CONNECTION_STRING").unwrap_or_default();
+    for name in variables.keys().filter(|name| name.starts_with("AZURE_")) {
+        if let Some(value) = variable(name)
+            && let Ok(key) = name.to_ascii_lowercase().parse()
+        {
+            set(name, key, value);
+        }
+    }
+    if let Some(value) = variable("IDENTITY_ENDPOINT") {
+        set("IDENTITY_ENDPOINT", AzureConfigKey::MsiEndpoint, value);
+    }
+    let account = variable("AZURE_STORAGE_ACCOUNT");
+    let other = variable("AZURE_STORAGE_ACCOUNT_NAME");
+    // The key is that of the account in the variable beside it.
+    if account.is_none() || other.is_none() || account == other {
+        if let Some(value) = account {
+            set("AZURE_STORAGE_ACCOUNT", AzureConfigKey::AccountName, value);
+        }
+        if let Some(value) = variable("AZURE_STORAGE_KEY") {
+            set("AZURE_STORAGE_KEY", AzureConfigKey::AccessKey, value);
+        }
+    }
+    settings
+}
+
+/// Returns the settings in a connection string of Azure.
+fn connection_string(text: &str) -> Vec<(AzureConfigKey, String)> {
     let fields = text.split(';').filter_map(|field| field.split_once('='));
     let fields: Vec<(&str, &str)> = fields.map(|(name, value)| (name.trim(), value)).collect();
     let field = |name: &str| {
         let named = fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| value.trim().to_owned())
+        let value = named.map(|(_, value)| value.trim().to_owned());
+        value.filter(|value| !value.is_empty())
     };
-    for (name, key) in [
-        ("UseDevelopmentStorage", AzureConfigKey::UseEmulator),
-        ("AccountName", AzureConfigKey::AccountName),
-        ("AccountKey", AzureConfigKey::AccessKey),
-        ("SharedAccessSignature", AzureConfigKey::SasKey),
-        ("BlobEndpoint", AzureConfigKey::Endpoint),
-    ] {
-        found.extend(field(name).map(|value| (key, value)));
-    }
-    if let (Some(account), Some(suffix)) = (field("AccountName"), field("EndpointSuffix")) {
+    let endpoint = field("BlobEndpoint");
+    let of_endpoint = || {
+        let url = Url::parse(endpoint.as_deref()?).ok()?;
+        Some(url.host_str()?.split('.').next()?.to_owned())
+    };
+    // A string with a signature may leave the account out, which is then the first part of the host.
+    let account = field("AccountName").or_else(of_endpoint);
+    let of_suffix = || {
         let scheme = field("DefaultEndpointsProtocol").unwrap_or_else(|| "https".into());
-        let endpoint = format!("{scheme}://{account}.blob.{suffix}");
-        found.push((AzureConfigKey::Endpoint, endpoint));
-    }
-    found
+        let (account, suffix) = (account.as_ref()?, field("EndpointSuffix")?);
+        Some(format!("{scheme}://{account}.blob.{suffix}"))
+    };
+    let endpoint = endpoint.clone().or_else(of_suffix);
+    let settings = [
+        (AzureConfigKey::UseEmulator, field("UseDevelopmentStorage")),
+        (AzureConfigKey::AccountName, account.clone()),
+        (AzureConfigKey::AccessKey, field("AccountKey")),
+        (AzureConfigKey::SasKey, field("SharedAccessSignature")),
+        (AzureConfigKey::Endpoint, endpoint),
+    ];
+    let settings = settings.into_iter();
+    settings
+        .filter_map(|(key, value)| Some((key, value?)))
+        .collect()
 }
 
 /// Reads the credentials and the region of the chosen profile from the files of the AWS command line, if they exist.
@@ -407,36 +492,66 @@ fn profiles_are_read() {
     assert!(values("y").is_empty());
 }
 
+#[cfg(test)]
+fn azure_of(variables: &[(&str, &str)]) -> ([String; 4], Option<String>) {
+    let variables = variables
+        .iter()
+        .map(|(n, v)| (n.to_string(), v.to_string()));
+    let settings = azure_settings(&variables.collect());
+    let value = |key| settings.builder.get_config_value(&key).unwrap_or_default();
+    let values = [
+        AzureConfigKey::AccountName,
+        AzureConfigKey::AccessKey,
+        AzureConfigKey::SasKey,
+        AzureConfigKey::Endpoint,
+    ];
+    (values.map(value), settings.key_variable)
+}
+
 #[test]
 fn connection_strings_of_azure_are_read() {
-    let of = |text: &str, account: Option<&str>| {
-        let found = azure_settings(|name| match name {
-            "AZURE_STORAGE_CONNECTION_STRING" => Some(text.to_owned()),
-            "AZURE_STORAGE_ACCOUNT" => account.map(str::to_owned),
-            _ => None,
-        });
-        let value = |key| {
-            found
-                .iter()
-                .find(|(k, _)| *k == key)
-                .map(|(_, v)| v.clone())
-        };
-        [
-            AzureConfigKey::AccountName,
-            AzureConfigKey::AccessKey,
-            AzureConfigKey::Endpoint,
-        ]
-        .map(|key| value(key).unwrap_or_default())
-    };
+    const CONNECTION: &str = "AZURE_STORAGE_CONNECTION_STRING";
+    let of = |text: &str| azure_of(&[(CONNECTION, text)]).0;
     let cloud = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=a2V5==;EndpointSuffix=core.windows.net";
-    assert_eq!(
-        of(cloud, None),
-        ["a", "a2V5==", "https://a.blob.core.windows.net"]
-    );
-    assert_eq!(of(cloud, Some("b"))[0], "b");
+    let cloud_values = ["a", "a2V5==", "", "https://a.blob.core.windows.net"];
+    assert_eq!(of(cloud), cloud_values);
     let own = "BlobEndpoint=http://127.0.0.1:10000/a; AccountName=a;EndpointSuffix=x;=;x";
-    assert_eq!(of(own, None), ["a", "", "http://127.0.0.1:10000/a"]);
-    assert_eq!(of("", None), ["", "", ""]);
+    assert_eq!(of(own), ["a", "", "", "http://127.0.0.1:10000/a"]);
+    let signed = "BlobEndpoint=https://c.blob.x/;SharedAccessSignature=sv=1&sig=2;AccountKey=";
+    assert_eq!(of(signed), ["c", "", "sv=1&sig=2", "https://c.blob.x/"]);
+    assert_eq!(of(""), ["", "", "", ""]);
+    // The settings of another account are not mixed with it.
+    let mixed = azure_of(&[
+        (CONNECTION, cloud),
+        ("AZURE_STORAGE_ACCOUNT", "b"),
+        ("AZURE_STORAGE_ACCOUNT_NAME", "b"),
+        ("AZURE_STORAGE_SAS_TOKEN", "sig=b"),
+        ("AZURE_ENDPOINT", "https://b"),
+    ]);
+    assert_eq!(mixed.0, cloud_values);
+    assert_eq!(mixed.1.as_deref(), Some(CONNECTION));
+}
+
+#[test]
+fn variables_of_azure_are_read() {
+    let of = |variables: &[(&str, &str)]| {
+        let ([account, key, sas, _], variable) = azure_of(variables);
+        [account, key, sas, variable.unwrap_or_default()]
+    };
+    let pair = [
+        ("AZURE_STORAGE_ACCOUNT", "a"),
+        ("AZURE_STORAGE_KEY", "k"),
+        ("AZURE_STORAGE_CONNECTION_STRING", ""),
+        ("AZURE_STORAGE_ACCOUNT_NAME", ""),
+        ("AZURE_STORAGE_SAS_TOKEN", ""),
+    ];
+    assert_eq!(of(&pair), ["a", "k", "", "AZURE_STORAGE_KEY"]);
+    let empty = [("AZURE_STORAGE_ACCOUNT", ""), ("AZURE_STORAGE_KEY", "")];
+    assert_eq!(of(&empty), ["", "", "", ""]);
+    let other = [("AZURE_STORAGE_ACCOUNT_NAME", "b"), pair[0], pair[1]];
+    assert_eq!(of(&other), ["b", "", "", ""]);
+    let signed = [pair[0], ("AZURE_STORAGE_SAS_TOKEN", "sig=1")];
+    assert_eq!(of(&signed), ["a", "", "sig=1", "AZURE_STORAGE_SAS_TOKEN"]);
 }
 
 #[test]
@@ -449,7 +564,10 @@ fn test_servers_of_google_have_an_account() {
         let account = test_account(server).unwrap();
         assert!(account.contains(&format!(r#":"{url}","#)), "{account}");
     }
-    assert!(test_account("").is_err() && test_account("http://").is_err());
+    for wrong in ["", "http://", "x:\"a://b", "ftp://h", "http://h/?a\\b"] {
+        let said = test_account(wrong).unwrap_err();
+        assert!(said.contains("try http://"), "{wrong}");
+    }
 }
 
 #[test]
