@@ -30,12 +30,13 @@ if ! command -v moto_server >/dev/null; then
     [ -x "$place/bin/moto_server" ] || { python3 -m venv "$place" && "$place/bin/pip" install --quiet "moto[server]==5.2.1"; }
     export PATH=$PATH:$place/bin
 fi
-# The tests of all kinds of images on this machine's servers, of NBD and of one S3 store.
-tests=(cli::remote cli::push cli::round_trips mount::remote it::servers it::conformance stores:: objects:: directory:: tls:: web::)
+# The tests of commands and mounts, and the packages that are tested as a whole.
+tests=(cli::remote cli::push cli::round_trips mount::remote)
+packages="extant-nbd extant-mmp"
 case ${1:-} in
     '') ;;
     --tools) exit ;;
-    --short) exec scripts/test.sh "${tests[@]}" ;;
+    --short) exec scripts/test.sh --packages "$packages" "${tests[@]}" stores:: objects:: directory:: tls:: web:: ;;
     *) echo "usage: test-remote.sh [--short|--tools]" >&2; exit 2 ;;
 esac
 
@@ -68,4 +69,4 @@ end() {
 }
 trap end EXIT
 step "start Ceph" scripts/ceph-mini.sh start "$EXTANT_CEPH"
-scripts/test.sh "${tests[@]}" rbd:: storm:: mmp what_was_flushed address:: cache:: holder::
+scripts/test.sh --packages "$packages extant-remote" "${tests[@]}"
