@@ -189,7 +189,7 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
         }
         let (head, bytes) = log.claim(&map, writer, size)?;
         // A former writer may have deleted the segment of this number. Then a newer map exists, and no reader would see the claim.
-        if log.append(head.number, bytes)? == Append::Done
+        if log.append(head.number, &bytes)? == Append::Done
             && log
                 .numbers("map")?
                 .last()
@@ -499,7 +499,7 @@ impl Objects {
         };
         let blocks = batch.values().flatten().map(|block| &**block);
         let bytes = head.encode_with(key, blocks)?;
-        match self.log.append(*number, bytes.into())? {
+        match self.log.append(*number, &bytes.into())? {
             Append::Done => Ok(head),
             Append::Taken => Err(self.log.wrong(
                 "another writer took the image over: writes since the last flush are not in it",

@@ -414,17 +414,17 @@ impl Log {
         put.and_then(|_| self.sync()).map_err(|e| self.failed(e))
     }
 
-    /// Appends a segment. After a request without an answer the segment may exist, so it is compared.
-    pub fn append(&self, number: u64, bytes: Bytes) -> io::Result<Append> {
-        let path = self.segment(number);
+    /// Makes an object that did not exist, durably; returns false if another writer has made it. After a request without an answer the object
+    /// may exist, so it is compared.
+    fn create_once(&self, path: &Path, bytes: &Bytes) -> io::Result<bool> {
         let (mut attempt, began) = (0, Instant::now());
         loop {
-            match self.create(&path, &bytes) {
+            match self.create(path, bytes) {
                 Ok(()) => break,
                 Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
-                    match self.get(&path) {
+                    match self.get(path) {
                         Ok(there) if there == bytes => break,
-                        Ok(_) => return Ok(Append::Taken),
+                        Ok(_) => return Ok(false),
                         // S3 answers a conflict (409) to requests that it gets at once, and may have made no object.
                         Err(Error::NotFound { .. }) if attempt < ATTEMPTS => {}
                         Err(error) => return Err(self.failed(error)),
@@ -438,7 +438,16 @@ impl Log {
         }
         // Not repeated: the host reports lost bytes once.
         self.sync().map_err(|e| self.failed(e))?;
-        Ok(Append::Done)
+        Ok(true)
+    }
+
+    /// Appends a segment.
+    pub fn append(&self, number: u64, bytes: &Bytes) -> io::Result<Append> {
+        Ok(if self.create_once(&self.segment(number), bytes)? {
+            Append::Done
+        } else {
+            Append::Taken
+        })
     }
 
     /// Deletes an object. Succeeds if the object does not exist.
@@ -494,18 +503,19 @@ pub fn snapshot(log: &Log, name: &str) -> io::Result<()> {
         )));
     }
     let path = log.path("snap", name);
+    match log.get(&path) {
+        Ok(_) => return Err(log.wrong(format_args!("the snapshot '{name}' exists"))),
+        Err(Error::NotFound { .. }) => {}
+        Err(error) => return Err(log.failed(error)),
+    }
     loop {
         let map = log.load()?.map;
         if map.number == 0 {
             return Err(log.wrong("no image here"));
         }
-        let made = log.create(&path, &map.encode(log.address.key.as_ref())?.into());
-        match made.and_then(|()| log.sync()) {
-            Ok(()) => {}
-            Err(Error::AlreadyExists { .. }) => {
-                return Err(log.wrong(format_args!("the snapshot '{name}' exists")));
-            }
-            Err(e) => return Err(log.failed(e)),
+        let bytes = map.encode(log.address.key.as_ref())?.into();
+        if !log.create_once(&path, &bytes)? {
+            return Err(log.wrong(format_args!("the snapshot '{name}' exists")));
         }
         // A writer creates a newer map, lists the snapshots, and then deletes segments. If no newer map exists yet, its list will
         // contain this snapshot. If a newer map exists, the writer may have listed the snapshots too early: retry.

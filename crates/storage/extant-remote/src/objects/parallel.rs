@@ -1,6 +1,6 @@
 //! Several segments that are sent at once, and that the store gets in any order or never.
 
-use super::log::Log;
+use super::log::{Log, snapshot};
 use super::sender::ObjectsDevice;
 use super::watched::{Watch, Watched};
 use crate::address::Address;
@@ -315,4 +315,41 @@ fn a_segment_is_sent_again_after_a_conflict_without_an_object() {
     device.flush().unwrap();
     assert_eq!(store.watch.0.load(SeqCst), 2);
     assert_eq!(byte(&device, 0), 7);
+}
+
+/// Makes the first snapshot, and loses the answer.
+#[derive(Debug, Default)]
+struct Losing(AtomicUsize);
+
+#[async_trait::async_trait]
+impl Watch for Losing {
+    async fn put(
+        &self,
+        store: &InMemory,
+        at: &Path,
+        data: PutPayload,
+        o: PutOptions,
+    ) -> Result<PutResult> {
+        let made = store.put_opts(at, data, o).await?;
+        if at.as_ref().contains("snap/") && self.0.fetch_add(1, SeqCst) == 0 {
+            return Err(Error::Generic {
+                store: "a test",
+                source: "the answer was cut".into(),
+            });
+        }
+        Ok(made)
+    }
+}
+
+#[test]
+fn a_snapshot_whose_answer_is_lost_is_made_once() {
+    let store = Arc::new(Watched::<Losing>::default());
+    let device = open(Arc::clone(&store) as _, "&size=1M");
+    write(&device, 0, 1, 7).unwrap();
+    device.flush().unwrap();
+    let log = log(Arc::clone(&store) as _, "");
+    snapshot(&log, "kept").unwrap();
+    assert_eq!(store.watch.0.load(SeqCst), 1);
+    let taken = snapshot(&log, "kept").unwrap_err().to_string();
+    assert!(taken.contains("the snapshot 'kept' exists"), "{taken}");
 }
