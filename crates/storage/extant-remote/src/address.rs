@@ -277,7 +277,7 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
                 .build()
                 .map(|store| Arc::new(store) as _)
         }
-        "az" => return azure(text, host, client, retries),
+        "az" => return azure(text, host, &variables(), client, retries),
         scheme => {
             return Err(wrong(
                 text,
@@ -290,19 +290,25 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
     made.map_err(|e| failed(text, e))
 }
 
+/// Returns the variables of the environment that are text.
+fn variables() -> BTreeMap<String, String> {
+    let all = std::env::vars_os();
+    all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
 /// Makes a client of a container of Azure.
 fn azure(
     text: &str,
     container: &str,
+    variables: &BTreeMap<String, String>,
     client: ClientOptions,
     retries: RetryConfig,
 ) -> io::Result<Arc<dyn ObjectStore>> {
-    let variables = std::env::vars_os();
-    let variables = variables.filter_map(|(k, v)| Some((k.to_str()?.into(), v.to_str()?.into())));
     let AzureSettings {
         builder,
         key_variable,
-    } = azure_settings(&variables.collect());
+    } = azure_settings(variables);
     // The error names the variable, and not the secret in it.
     let named = key_variable.map_or(text.into(), |name| format!("{text}: {name}"));
     if let Some(key) = builder.get_config_value(&AzureConfigKey::AccessKey)
@@ -552,6 +558,25 @@ fn variables_of_azure_are_read() {
     assert_eq!(of(&other), ["b", "", "", ""]);
     let signed = [pair[0], ("AZURE_STORAGE_SAS_TOKEN", "sig=1")];
     assert_eq!(of(&signed), ["a", "", "sig=1", "AZURE_STORAGE_SAS_TOKEN"]);
+}
+
+#[test]
+fn wrong_keys_of_azure_are_named_by_their_variable() {
+    let connection = "AZURE_STORAGE_CONNECTION_STRING";
+    let account = ("AZURE_STORAGE_ACCOUNT", "a");
+    for (name, value) in [
+        (connection, "AccountName=a;AccountKey=sec ret"),
+        (connection, "AccountName=a;SharedAccessSignature=secret"),
+        ("AZURE_STORAGE_KEY", "sec ret"),
+        ("AZURE_STORAGE_SAS_TOKEN", "secret"),
+    ] {
+        let variables = [account, (name, value)].map(|(n, v)| (n.into(), v.into()));
+        let (client, retries) = (ClientOptions::new(), RetryConfig::default());
+        let made = azure("az://b/x", "b", &variables.into(), client, retries);
+        let said = made.err().expect(value).to_string();
+        assert!(said.starts_with(&format!("az://b/x: {name}: ")), "{said}");
+        assert!(!said.contains("ret"), "{said}");
+    }
 }
 
 #[test]
