@@ -573,7 +573,7 @@ fn wrong_keys_of_azure_are_named_by_their_variable() {
         let variables = [account, (name, value)].map(|(n, v)| (n.into(), v.into()));
         let (client, retries) = (ClientOptions::new(), RetryConfig::default());
         let made = azure("az://b/x", "b", &variables.into(), client, retries);
-        let said = made.err().expect(value).to_string();
+        let said = made.expect_err(value).to_string();
         assert!(said.starts_with(&format!("az://b/x: {name}: ")), "{said}");
         assert!(!said.contains("ret"), "{said}");
     }
