@@ -116,7 +116,9 @@ pub fn mistake(error: &clap::Error, words: &[OsString]) -> String {
         .and_then(|end| whole.get(..end))
         .unwrap_or(whole)
         .to_owned();
-    let all = crate::command_line::help::command();
+    let mut all = crate::command_line::help::command();
+    // Options have the names of their values only after that.
+    all.build();
     let options = all.find_subcommand(&command).into_iter();
     for option in options.flat_map(clap::Command::get_arguments) {
         if let (Some(letter), Some(long)) = (option.get_short(), option.get_long()) {

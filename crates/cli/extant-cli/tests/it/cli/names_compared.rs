@@ -228,7 +228,6 @@ const DIFFERENT: &[(&str, &str, i32, i32)] = &[
     ("ext4", "tune2fs -u 70000 i.img", 0, 1),
     ("ext4", "resize2fs -M i.img 32M", 0, 1),
     ("ext4", "resize2fs -s i.img 24M", 0, 0),
-    ("ext4", "truncate -s 10M i.img; dumpe2fs i.img", 1, 0),
     (
         "4k",
         "printf U | dd of=i.img bs=4096 seek=33 conv=notrunc status=none; dumpe2fs i.img",
