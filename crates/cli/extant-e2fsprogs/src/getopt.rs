@@ -165,7 +165,7 @@ pub fn signed(text: &str) -> Option<i128> {
     Some(if is_negative { -magnitude } else { magnitude })
 }
 
-/// Parses the decimal number that a text starts with, as atoi(3) does: 0 if there is none.
+/// Parses the decimal number that a text starts with, as atoi(3) does: 0 if the text starts with no number.
 pub fn leading_number(text: &str) -> i64 {
     let (text, is_negative) = sign(text);
     let end = text.find(|c: char| !c.is_ascii_digit());

@@ -261,7 +261,7 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
         }
         "gs" => {
             let server = std::env::var("STORAGE_EMULATOR_HOST").unwrap_or_default();
-            // A token of Google must not travel without TLS; the account of a test server has none.
+            // A token of Google must not travel without TLS. The accounts of test servers have no tokens.
             let (builder, plain) = if server.is_empty() {
                 (GoogleCloudStorageBuilder::from_env(), false)
             } else {
