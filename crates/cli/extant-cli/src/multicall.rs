@@ -101,7 +101,7 @@ fn with_name(words: Vec<OsString>) -> Vec<OsString> {
     iter::once("extant".into()).chain(words).collect()
 }
 
-/// Parses a command line without the name of this program. Mistakes are told in the options of the called name.
+/// Parses a command line without the name of this program. Messages name the options of the called program.
 fn parse(words: Vec<OsString>) -> Result<Command> {
     let words = with_name(words);
     let parsed = help::parse(&words).map_err(|error| anyhow!(usage::mistake(&error, &words)));

@@ -69,7 +69,7 @@ pub enum StoreKind {
     S3sFs,
     /// S3 over a directory, in Go.
     VersityGateway,
-    /// Google Cloud Storage, in Go, behind a [translator](translate).
+    /// Google Cloud Storage, in Go, behind a translator.
     FakeGcs,
     /// Azure Blob Storage, by Microsoft.
     Azurite,

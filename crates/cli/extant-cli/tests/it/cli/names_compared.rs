@@ -308,7 +308,7 @@ fn different_results_are_those_of_the_documentation() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Mistakes are told in the options of the called name, and not in those of a command of `extant`.
+/// Messages of mistakes name the options of the called program, and not those of a command of `extant`.
 #[test]
 fn mistakes_name_the_options_of_the_called_name() {
     let Some(place) = ScriptDir::new() else {
