@@ -316,10 +316,9 @@ fn mistakes_name_the_options_of_the_called_name() {
     };
     make_images(&place);
     for (line, said) in [
-        ("tune2fs -i x i.img", "tune2fs: -i x: "),
         ("tune2fs -r x i.img", "tune2fs: -r x: "),
         ("tune2fs -I x i.img", "tune2fs: -I x: "),
-        ("mke2fs -g 3 i.img 8M", "mke2fs: -g 3"),
+        ("mke2fs -U x i.img 8M", "mke2fs: -U x: "),
     ] {
         let ours = place.ours(&format!("{}; {line}", start("ext4")));
         assert_eq!(ours.status.code(), Some(1), "{line}: {}", told(&ours));
