@@ -11,8 +11,9 @@ mkdir -p "$unpacked"
 trap 'rm -rf "$unpacked"' EXIT
 
 "$cargo" package --workspace --exclude needs --exclude extant-testing --exclude extant-bench --exclude extant-demo --no-verify --quiet "$@"
+# Files in packages all have the same time of change, so that cargo would take an earlier build of another content for this one.
 for package in "$target"/package/*.crate; do
-    tar -xzf "$package" -C "$unpacked"
+    tar -xzmf "$package" -C "$unpacked"
 done
 {
     printf '[workspace]\nmembers = ["*"]\nresolver = "3"\n\n[patch.crates-io]\n'
