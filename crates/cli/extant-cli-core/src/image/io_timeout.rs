@@ -15,7 +15,7 @@ pub const VARIABLE: &str = "EXTANT_IO_TIMEOUT";
 /// The time, and its text.
 static TIME: OnceLock<(Duration, OsString)> = OnceLock::new();
 
-/// Whether this process is about to give up the right to connect.
+/// Whether this process is about to lose the right to connect.
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// Whether waits for a server that is silent or gone end.
@@ -49,7 +49,7 @@ pub fn text() -> Option<&'static OsString> {
     TIME.get().map(|(_, text)| text)
 }
 
-/// Notes that this process is about to give up the right to connect.
+/// Notes that this process is about to lose the right to connect.
 pub fn will_be_confined() {
     CONFINED.store(true, Ordering::Relaxed);
 }
@@ -68,11 +68,15 @@ pub fn bound() {
 /// Returns options of a connection that waits for as long as the user wants. After the end of a mount a request waits for `at_end`.
 pub fn options(at_end: Duration) -> Options {
     let keep_waiting = move |waited| {
-        if BOUND.load(Ordering::Relaxed) && waited >= at_end {
-            let why = "the mount has ended, and the server is silent or gone: changes since the last sync are lost";
-            return Err(io::Error::other(why));
+        if !BOUND.load(Ordering::Relaxed) {
+            return interrupt::check().map_err(io::Error::other);
         }
-        interrupt::check().map_err(io::Error::other)
+        // The signal that ended the mount, or that of `extant umount`, does not end the last writes to a slow server.
+        if waited < at_end {
+            return Ok(());
+        }
+        let why = "the mount has ended, and the server is silent or gone: changes since the last sync are lost";
+        Err(io::Error::other(why))
     };
     Options {
         io_timeout: get(),

@@ -52,11 +52,11 @@ fn told(mounted: &Mounted, error: io::Error) -> anyhow::Error {
     }
 }
 
-/// Time that the server of a mount has to write before it gives up requests to a server that is silent or gone.
+/// Time that the server of a mount has to finish the requests of programs. Its last writes have a limit of their own.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks the server of a mount that has been unmounted to stop its waits, if it has not ended after a while.
-fn give_up_later(process: Option<u32>) {
+fn stop_waits_later(process: Option<u32>) {
     let process = process.and_then(|process| i32::try_from(process).ok());
     let Some(process) = process.and_then(Pid::from_raw) else {
         return;
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
     match server {
         Some(mut server) => {
             if is_remote(Path::new(&mounted.image())) {
-                give_up_later(process);
+                stop_waits_later(process);
             }
             let progress = Progress::wait(&format!("{}: writing", mounted.image()));
             let ended = server.receive();

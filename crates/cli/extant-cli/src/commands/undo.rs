@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<()> {
     named(file, &image, args.force)
 }
 
-/// Returns the images among the arguments: those that are not undo files.
+/// Returns the images among the arguments, without undo files.
 pub fn images(matches: &ArgMatches) -> Vec<PathBuf> {
     let words = ["file", "image"].into_iter();
     let words = words.filter_map(|id| matches.get_one::<OsString>(id));
