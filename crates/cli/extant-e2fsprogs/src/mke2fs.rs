@@ -56,7 +56,7 @@ fn call(name: &str, taken: &ParsedOptions) -> Result<Call, String> {
         option(&mut call, *letter, value)?;
     }
     if call.given.contains('N') {
-        // The number of inodes goes before their ratio.
+        // The number of inodes replaces their ratio.
         getopt::remove_word(&mut call.words, 'i');
     }
     revision(&mut call)?;

@@ -43,7 +43,7 @@ pub(super) struct Call {
     /// Whether `-j` or `-J` asks for a journal, and the lists of `-J`.
     pub has_journal: bool,
     pub journal: Vec<String>,
-    /// All features in their order: those of the configuration, and those that were given.
+    /// All features: first the features of the configuration, then those of the command line.
     pub all_features: String,
     /// The undo file of the new file system.
     pub undo: Option<OsString>,

@@ -307,7 +307,7 @@ pub(super) fn tune2fs(called: &Called) -> Answered {
     let has_words = changes.words.len() > 1;
     if !has_words && !lists {
         return if changes.asks_nothing {
-            // Fail for what is no file system.
+            // A call without changes fails, too, if there is no file system.
             listing::superblock_of(image.as_ref())?;
             Ok(Answer::Done(0))
         } else {

@@ -52,7 +52,7 @@ fn told(mounted: &Mounted, error: io::Error) -> anyhow::Error {
     }
 }
 
-/// Time that the server of a mount has to finish the requests of programs. Its last writes have a limit of their own.
+/// Time that the server of a mount has to finish the requests of programs. Its last writes have a separate limit.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks the server of a mount that has been unmounted to stop its waits, if it has not ended after a while.

@@ -124,8 +124,8 @@ impl Spare {
     }
 }
 
-/// Reads a file to the end of the contents. If the volume is open for reading only and its caller may read everything, the number of the
-/// inode leads to the file without another look-up, and the data, which are read once, are not kept in the volume's memory.
+/// Reads a file to the end of the contents. If the volume is open for reading only and its caller may read everything, the file is found
+/// by its inode number without another look-up. Its data are read once, so the volume does not keep them in memory.
 fn read_one(entry: &WalkEntry, contents: &mut Contents) -> Result<Range<usize>> {
     let dir = entry.parent();
     let engine = dir.engine()?;
@@ -377,7 +377,7 @@ impl Drop for ReadFiles {
         let walk = self.shared.state().walk.take();
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // A panic of it was caught, and is no longer of interest.
+            // The caller has gone, and needs no error.
             let _ = thread.join();
         }
         drop(walk);
@@ -408,7 +408,7 @@ impl Dir {
         self.read_files_with(path, cpus.min(THREADS))
     }
 
-    /// Like [`read_files`](Self::read_files), with a number of threads beside the caller. With 0 the caller reads, for devices that are
+    /// Like [`read_files`](Self::read_files), with a number of threads that help the caller. With 0 the caller reads, for devices that are
     /// to be read by its thread.
     ///
     /// ```

@@ -85,7 +85,7 @@ impl RbdAddress {
         for field in query.split('&').filter(|field| !field.is_empty()) {
             address.set(field)?;
         }
-        // The user's time goes before that of the address, as for NBD.
+        // The user's time replaces that of the address, as for NBD.
         if let Some(limit) = io_timeout()? {
             address.timeout = limit.min(Duration::from_secs(MOST_SECONDS));
         }
