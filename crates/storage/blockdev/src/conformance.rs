@@ -20,6 +20,12 @@ pub fn check(device: &dyn BlockDevice, align: u64) -> Result<(), String> {
     if device.len() < MIN_LEN || device.read_only() {
         return Err("the device is too short for this test, or read-only".into());
     }
+    let unit = device.write_unit();
+    if !unit.is_power_of_two() || unit < align {
+        return Err(format!(
+            "writes in units of {unit} bytes: a power of two, at least {align}"
+        ));
+    }
     let test = Conformance { device, align };
     test.reads_return_what_was_written()?;
     test.ranges_past_the_end_fail()?;

@@ -59,6 +59,17 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
+    /// Returns the unit of writes for which the device reads no other bytes first, a power of two: a shorter write, or one at a
+    /// place that is no multiple of it, may cost a read. A device that does not say has 4096.
+    ///
+    /// ```
+    /// use extant_blockdev::{BlockDevice, MemDevice};
+    /// assert_eq!(MemDevice::new(8192).write_unit(), 512);
+    /// ```
+    fn write_unit(&self) -> u64 {
+        4096
+    }
+
     /// Returns once every write that returned before this call is durable. After a failed flush
     /// it is not known what reached the medium: stop using the device for writing.
     fn flush(&self) -> io::Result<()>;
@@ -200,6 +211,7 @@ macro_rules! forward {
             fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
                 (**self).write_vectored_at(offset, bufs)
             }
+            fn write_unit(&self) -> u64 { (**self).write_unit() }
             fn flush(&self) -> io::Result<()> { (**self).flush() }
             fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
                 (**self).discard(offset, len)

@@ -148,6 +148,10 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
         self.inner.write_vectored_at(offset, bufs)
     }
 
+    fn write_unit(&self) -> u64 {
+        self.inner.write_unit()
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.check(Op::Flush, 0, 0)?;
         self.inner.flush()

@@ -19,7 +19,7 @@ use rustix::fs::{self, Advice, OFlags};
 
 use rustix::io::Errno;
 
-use crate::device::{BlockDevice, check_range, refuse_read_only, total_len, write_zeroes};
+use crate::device::{BlockDevice, SECTOR, check_range, refuse_read_only, total_len, write_zeroes};
 use crate::kernel;
 use crate::kernel::Cached;
 
@@ -337,6 +337,10 @@ impl BlockDevice for FileDevice {
         check_range(self.len(), offset, total_len(bufs), "write")?;
         self.write_batches(offset, bufs)
             .map_err(|e| at_path(&self.path, e))
+    }
+
+    fn write_unit(&self) -> u64 {
+        SECTOR
     }
 
     fn flush(&self) -> io::Result<()> {

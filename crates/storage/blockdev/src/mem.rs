@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use crate::copy::copy_bytes;
-use crate::device::{BlockDevice, check_range};
+use crate::device::{BlockDevice, SECTOR, check_range};
 
 const CHUNK: u64 = 64 << 10;
 const SHARDS: u64 = 64;
@@ -199,6 +199,10 @@ impl BlockDevice for MemDevice {
             self.update(nr, |chunk| copy_bytes(&mut chunk[inside], &buf[of_buf]));
         }
         Ok(())
+    }
+
+    fn write_unit(&self) -> u64 {
+        SECTOR
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -84,6 +84,10 @@ impl<D: BlockDevice> BlockDevice for PartDevice<D> {
         self.inner.write_vectored_at(at, bufs)
     }
 
+    fn write_unit(&self) -> u64 {
+        self.inner.write_unit()
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.inner.flush()
     }

@@ -152,6 +152,10 @@ impl<D: BlockDevice> BlockDevice for RecordingDevice<D> {
         )
     }
 
+    fn write_unit(&self) -> u64 {
+        self.inner.write_unit()
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.record(|dev| dev.flush(), || Event::Flush)
     }

@@ -63,6 +63,10 @@ impl<D: BlockDevice> BlockDevice for SlowDevice<D> {
         self.inner.write_vectored_at(offset, bufs)
     }
 
+    fn write_unit(&self) -> u64 {
+        self.inner.write_unit()
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.inner.flush()?;
         self.flushes.fetch_add(1, Ordering::Relaxed);

@@ -212,6 +212,10 @@ impl BlockDevice for SnapshotDevice {
         self.device.write_vectored_at(offset, bufs)
     }
 
+    fn write_unit(&self) -> u64 {
+        self.device.write_unit()
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.device.flush()
     }

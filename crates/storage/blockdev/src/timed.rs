@@ -132,6 +132,10 @@ impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
         )
     }
 
+    fn write_unit(&self) -> u64 {
+        self.inner.write_unit()
+    }
+
     fn flush(&self) -> io::Result<()> {
         let slow = |dev: &D| {
             dev.flush()?;

@@ -419,6 +419,10 @@ impl BlockDevice for MmpDevice {
         Ok(())
     }
 
+    fn write_unit(&self) -> u64 {
+        self.claim.device.write_unit()
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.claim.device.flush()
     }

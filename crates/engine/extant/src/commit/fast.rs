@@ -26,7 +26,7 @@ use crate::base::planted::{self, Fault};
 use crate::commit::journal::{Journal, LogArea};
 use crate::commit::stages::PushWatch;
 use ext4_format::InodeNr;
-use ext4_format::jbd2::{FastBlocks, FastChange, FastWriter};
+use ext4_format::jbd2::{FastChange, FastPiece, FastWriter};
 use extant_formatter::fast_commit::{self, Records, SincePush};
 use extant_formatter::item::{BitsItem, InodeEvent, ItemList};
 use std::collections::BTreeSet;
@@ -185,7 +185,7 @@ impl Committer {
         } else {
             Ok(None)
         };
-        let Some((blocks, born)) = said.inspect_err(|e| self.store.stop(e))? else {
+        let Some((pieces, born)) = said.inspect_err(|e| self.store.stop(e))? else {
             drop(writing);
             let watch = PushWatch::start();
             self.log_context(formatter, watch, context, items)?;
@@ -205,22 +205,22 @@ impl Committer {
         drop(unformatted);
         drop(writing);
         drop(formatter);
-        self.write_fast(fast, &blocks, skips_flush)
+        self.write_fast(fast, &pieces, skips_flush)
             .inspect_err(|e| self.store.stop(e))?;
         fast.durable.fetch_max(context, Ordering::Release);
-        self.totals.committed_fast(blocks.len());
+        self.totals.committed_fast(&pieces);
         Ok(true)
     }
 
-    /// Returns the blocks that express these items, and the inodes that the items make. Returns `None` if fast commits
-    /// cannot express the items, or if the blocks do not fit into the area.
+    /// Returns the pieces that express these items, and the inodes that the items make. Returns `None` if fast commits
+    /// cannot express the items, or if the pieces do not fit into the area.
     fn say(
         &self,
         fast: &FastCommits,
         journal: &Journal,
         writer: &mut Option<FastWriter>,
         items: &ItemList,
-    ) -> Result<Option<(FastBlocks, Vec<InodeNr>)>> {
+    ) -> Result<Option<(Vec<FastPiece>, Vec<InodeNr>)>> {
         if items.is_empty() {
             return Ok(Some(Default::default()));
         }
@@ -264,25 +264,30 @@ impl Committer {
         {
             return Ok(None);
         }
-        let blocks = journal.fast_writer(writer).append(&changes);
+        let pieces = journal.fast_writer(writer).append(&changes);
         *has_changes |= !changes.is_empty();
         *weight = total;
-        Ok(blocks.map(|blocks| (blocks, born)))
+        Ok(pieces.map(|pieces| (pieces, born)))
     }
 
-    /// Flushes data that were written since the last flush; then writes the blocks, and flushes again if there are any.
+    /// Flushes data that were written since the last flush; then writes the pieces, and flushes again if there are any.
     /// A planted fault skips the first flush.
-    fn write_fast(&self, fast: &FastCommits, blocks: &FastBlocks, skips_flush: bool) -> Result<()> {
+    fn write_fast(
+        &self,
+        fast: &FastCommits,
+        pieces: &[FastPiece],
+        skips_flush: bool,
+    ) -> Result<()> {
         let flushes = &self.store.flushes;
         let is_covered = flushes.is_covered(flushes.data_mark());
         if !is_covered && !skips_flush {
             self.store.flush()?;
         }
-        if blocks.is_empty() {
+        if pieces.is_empty() {
             return Ok(());
         }
-        for (at, bytes) in blocks {
-            fast.area.write(*at, &[bytes])?;
+        for piece in pieces {
+            fast.area.write_piece(piece)?;
         }
         // Clear the head after the writes. A push that replaces the fast commits meanwhile clears the head that it
         // sees, and the next push clears this one.

@@ -2,6 +2,7 @@
 
 use super::stages::{PushTotals, PushWatch, StageTimes};
 use crate::space::contention::SearchCounts;
+use ext4_format::jbd2::FastPiece;
 use extant_formatter::Output;
 use extant_formatter::item::ItemList;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,8 @@ pub(crate) struct Totals {
     commits: AtomicU64,
     fast_commits: AtomicU64,
     log_blocks: AtomicU64,
+    /// Bytes of fast commits.
+    fast_bytes: AtomicU64,
     sort_ns: AtomicU64,
     /// Blocks of the log in use.
     used_blocks: AtomicU64,
@@ -244,10 +247,11 @@ impl Totals {
         self.used_blocks.store(used.into(), Ordering::Relaxed);
     }
 
-    /// Counts a fast commit that changes `blocks` of its area.
-    pub fn committed_fast(&self, blocks: usize) {
+    /// Counts a fast commit that writes these pieces of its area.
+    pub fn committed_fast(&self, pieces: &[FastPiece]) {
+        let bytes = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
         self.fast_commits.fetch_add(1, Ordering::Relaxed);
-        self.log_blocks.fetch_add(blocks as u64, Ordering::Relaxed);
+        self.fast_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Notes that the log is empty.
@@ -275,12 +279,15 @@ impl Totals {
         search: SearchCounts,
     ) -> Statistics {
         let blocks = self.log_blocks.load(Ordering::Relaxed);
+        let fast = self.fast_bytes.load(Ordering::Relaxed);
         Statistics {
             commits: self.commits.load(Ordering::Relaxed),
             pushes,
             flushes,
             fast_commits: self.fast_commits.load(Ordering::Relaxed),
-            log_bytes: blocks.saturating_mul(block_size.into()),
+            log_bytes: blocks
+                .saturating_mul(block_size.into())
+                .saturating_add(fast),
             sort_time: Duration::from_nanos(self.sort_ns.load(Ordering::Relaxed)),
             search,
         }

@@ -5,8 +5,9 @@
 //! holds the number again and a CRC-32C of all bytes since the tail before it. Changes that no tail follows are not committed.
 //!
 //! Linux begins each fast commit at a block: the length of its tails covers the rest of the block. Readers go on where a tail
-//! ends, so [`FastWriter`] writes short tails, and many fast commits share a block. It writes that block again for each of them,
-//! with the same bytes up to the last tail: a write that is torn at a sector keeps the earlier fast commits.
+//! ends, so [`FastWriter`] writes short tails, and many fast commits share a block. The first of them writes the whole block, and
+//! each later one writes the sectors that it changes, with the same bytes up to the last tail: a write that is torn at a sector
+//! keeps the earlier fast commits.
 
 use super::{Superblock, Tid};
 use crate::checksum::crc32c;
@@ -239,8 +240,27 @@ impl FastChange {
     }
 }
 
-/// Blocks of the journal, with their numbers, that a fast commit changes.
-pub type FastBlocks = Vec<(u32, Vec<u8>)>;
+/// Bytes of one block of the journal that a fast commit writes.
+///
+/// ```
+/// use ext4_format::jbd2::{FastWriter, Features, Superblock, Tid, features::Incompat};
+/// let features = Features { incompat: Incompat::FAST_COMMIT, ..Features::default() };
+/// let sb = Superblock::new(4096, 2048, features, [0; 16]);
+/// let mut writer = FastWriter::new(&sb, Tid(9)).with_unit(512);
+/// let pieces = writer.append(&[]).expect("an empty area has room");
+/// let (first, next) = (&pieces[0], &writer.append(&[]).expect("the area has room")[0]);
+/// assert_eq!((first.offset, first.bytes.len()), (0, 4096));
+/// assert_eq!((next.block, next.offset, next.bytes.len()), (first.block, 0, 512));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastPiece {
+    /// Number of the block in the journal.
+    pub block: u32,
+    /// Where the bytes begin in the block.
+    pub offset: usize,
+    /// What to write there.
+    pub bytes: Vec<u8>,
+}
 
 /// Writes the fast commits that continue one transaction.
 ///
@@ -251,10 +271,10 @@ pub type FastBlocks = Vec<(u32, Vec<u8>)>;
 /// let sb = Superblock::new(4096, 2048, features, [0; 16]);
 /// let mut writer = FastWriter::new(&sb, Tid(9));
 /// let change = FastChange::RemoveRange(InodeNr(12), 0, 5);
-/// let blocks = writer.append(std::slice::from_ref(&change)).expect("an empty area has room");
+/// let pieces = writer.append(std::slice::from_ref(&change)).expect("an empty area has room");
 /// let read = |at| {
-///     let found = blocks.iter().find(|(number, _)| *number == at);
-///     Ok::<_, FormatError>(found.map_or_else(|| vec![0; 4096], |(_, bytes)| bytes.clone()))
+///     let found = pieces.iter().find(|piece| piece.block == at);
+///     Ok::<_, FormatError>(found.map_or_else(|| vec![0; 4096], |piece| piece.bytes.clone()))
 /// };
 /// assert_eq!(fast_changes(&sb, Tid(9), read)?, [change]);
 /// # Ok::<(), FormatError>(())
@@ -263,6 +283,8 @@ pub type FastBlocks = Vec<(u32, Vec<u8>)>;
 pub struct FastWriter {
     tid: Tid,
     size: usize,
+    /// Pieces of a block that was written before are multiples of this.
+    unit: usize,
     area: core::ops::Range<u32>,
     /// The block for the next tag, with its present bytes.
     at: u32,
@@ -274,15 +296,28 @@ const USELESS: usize = 64;
 
 impl FastWriter {
     /// Starts at the beginning of the journal's area. `tid` is the number that the next transaction of the log will have.
+    /// Pieces are whole blocks.
     pub fn new(sb: &Superblock, tid: Tid) -> Self {
         let area = sb.fast_commit_area();
+        let size = sb.block_size as usize;
         Self {
             tid,
-            size: sb.block_size as usize,
+            size,
+            unit: size,
             at: area.start,
             area,
             block: Vec::new(),
         }
+    }
+
+    /// Writes of a block that was written before begin and end at multiples of `unit` bytes, which is what the device writes
+    /// without reading other bytes first. A unit that does not divide the block is ignored.
+    #[must_use]
+    pub fn with_unit(mut self, unit: usize) -> Self {
+        if unit != 0 && self.size.is_multiple_of(unit) {
+            self.unit = unit;
+        }
+        self
     }
 
     /// Returns the number of the transaction after the last one of the log.
@@ -290,29 +325,50 @@ impl FastWriter {
         self.tid
     }
 
-    /// Appends a fast commit; returns the blocks to write, in their order, all of which must be on the medium before the fast
+    /// Appends a fast commit; returns the pieces to write, in their order, all of which must be on the medium before the fast
     /// commit counts. `None`, and nothing is changed, if the area has no room or a change is
     /// beyond the format.
-    pub fn append(&mut self, changes: &[FastChange]) -> Option<FastBlocks> {
+    pub fn append(&mut self, changes: &[FastChange]) -> Option<Vec<FastPiece>> {
         let (at, len) = (self.at, self.block.len());
-        let mut done = FastBlocks::new();
-        if self.put_all(changes, &mut done).is_none() {
-            if self.at != at {
+        let mut full = Vec::new();
+        if self.put_all(changes, &mut full).is_none() {
+            if let Some(open) = full.into_iter().next() {
                 // The block that was open is the first that is full.
-                self.block = done
-                    .into_iter()
-                    .next()
-                    .map(|(_, bytes)| bytes)
-                    .unwrap_or_default();
+                self.block = open;
                 self.at = at;
             }
             self.block.truncate(len);
             return None;
         }
-        Some(done)
+        let pieces = (at..).zip(full.iter().chain([&self.block]));
+        let pieces = pieces.filter(|(_, bytes)| !bytes.is_empty());
+        let pieces = pieces.map(|(block, bytes)| {
+            // A block that is written for the first time may hold fast commits of an earlier transaction.
+            let (offset, end) = if block == at && len > 0 {
+                (
+                    len - len % self.unit,
+                    bytes.len().next_multiple_of(self.unit),
+                )
+            } else {
+                (0, self.size)
+            };
+            let mut bytes = bytes.get(offset..).unwrap_or(&[]).to_vec();
+            bytes.resize(end - offset, 0);
+            FastPiece {
+                block,
+                offset,
+                bytes,
+            }
+        });
+        let pieces = pieces.collect();
+        if self.block.len() == self.size {
+            self.next_block();
+        }
+        Some(pieces)
     }
 
-    fn put_all(&mut self, changes: &[FastChange], done: &mut FastBlocks) -> Option<()> {
+    /// Puts the tags of a fast commit into the open block and those after it. The blocks that become full go to `full`.
+    fn put_all(&mut self, changes: &[FastChange], full: &mut Vec<Vec<u8>>) -> Option<()> {
         let mut crc = 0;
         let mut tag = Vec::with_capacity(256);
         if self.at == self.area.start && self.block.is_empty() {
@@ -320,14 +376,14 @@ impl FastWriter {
             tag.extend((ENDS_LEN as u16).to_le_bytes());
             tag.extend(0u32.to_le_bytes());
             tag.extend(self.tid.0.to_le_bytes());
-            self.put(&tag, &mut crc, done)?;
+            self.put(&tag, &mut crc, full)?;
         }
         for change in changes {
             tag.clear();
             change.encode(&mut tag)?;
-            self.put(&tag, &mut crc, done)?;
+            self.put(&tag, &mut crc, full)?;
         }
-        self.make_room(TAG_LEN + ENDS_LEN, &mut crc, done)?;
+        self.make_room(TAG_LEN + ENDS_LEN, &mut crc, full)?;
         let left = self.size - self.block.len();
         let len = match left {
             ..USELESS => left - TAG_LEN,
@@ -340,38 +396,30 @@ impl FastWriter {
         let crc = crc32c(crc, self.block.get(start..)?);
         self.block.extend(crc.to_le_bytes());
         self.block.resize(start + TAG_LEN + len, 0);
-        let mut bytes = Vec::with_capacity(self.size);
-        bytes.extend(&self.block);
-        bytes.resize(self.size, 0);
-        done.push((self.at, bytes));
-        if self.block.len() == self.size {
-            self.next_block();
-        }
         Some(())
     }
 
-    fn next_block(&mut self) {
+    /// Begins the next block; returns the present one.
+    fn next_block(&mut self) -> Vec<u8> {
         self.at = self.at.saturating_add(1);
-        self.block.clear();
-        self.block.reserve(self.size);
+        core::mem::replace(&mut self.block, Vec::with_capacity(self.size))
     }
 
     /// Puts a tag into the block, or into the next one.
-    fn put(&mut self, tag: &[u8], crc: &mut u32, done: &mut FastBlocks) -> Option<()> {
-        self.make_room(tag.len(), crc, done)?;
+    fn put(&mut self, tag: &[u8], crc: &mut u32, full: &mut Vec<Vec<u8>>) -> Option<()> {
+        self.make_room(tag.len(), crc, full)?;
         self.block.extend(tag);
         *crc = crc32c(*crc, tag);
         Some(())
     }
 
     /// Makes room for a tag in a block, so that the rest of the block is nothing or holds another tag.
-    fn make_room(&mut self, len: usize, crc: &mut u32, done: &mut FastBlocks) -> Option<()> {
+    fn make_room(&mut self, len: usize, crc: &mut u32, full: &mut Vec<Vec<u8>>) -> Option<()> {
         let left = self.size.checked_sub(self.block.len())?;
         let rest = left.checked_sub(len);
         if !rest.is_some_and(|rest| rest == 0 || rest >= TAG_LEN) {
             self.pad(left, crc);
-            done.push((self.at, core::mem::take(&mut self.block)));
-            self.next_block();
+            full.push(self.next_block());
             if self.size < len + TAG_LEN {
                 return None;
             }
@@ -479,9 +527,16 @@ mod tests {
 
     #[test]
     fn every_fast_commit_is_read_again() {
+        let (whole_blocks, sectors) = (write_and_read(SIZE), write_and_read(512));
+        assert!(sectors < whole_blocks, "{sectors} of {whole_blocks} bytes");
+    }
+
+    /// Fills the area with fast commits that are written in this unit; returns the bytes written.
+    fn write_and_read(unit: usize) -> usize {
         let sb = superblock();
         let start = sb.fast_commit_area().start;
-        let mut writer = FastWriter::new(&sb, Tid(7));
+        let mut writer = FastWriter::new(&sb, Tid(7)).with_unit(unit);
+        let mut written = 0;
         // The area has fast commits of an earlier writer.
         let stale = commit(&first(), 6);
         let mut area = stale.repeat(7);
@@ -499,23 +554,27 @@ mod tests {
             let mut more: Vec<_> = (0..nth % 4).flat_map(|_| changes(8)).collect();
             more.push(refused.clone());
             assert_eq!(writer.append(&more), None);
-            let Some(blocks) = writer.append(&changes(nth)) else {
+            let Some(pieces) = writer.append(&changes(nth)) else {
                 break;
             };
             // A write that is torn behind any sector keeps the old commits.
             let mut torn = area.clone();
-            for (at, bytes) in &blocks {
-                let from = (at - start) as usize * SIZE;
-                for sector in (0..SIZE).step_by(512) {
+            for piece in &pieces {
+                let from = (piece.block - start) as usize * SIZE + piece.offset;
+                for (sector, bytes) in piece.bytes.chunks(512).enumerate() {
                     let found = read(&torn, 7);
                     let whole = [&all[..], &changes(nth)].concat();
                     assert!(
                         found == all || found == whole,
-                        "{nth}, before sector {sector} of block {at}"
+                        "{nth}, before sector {sector} of the piece of block {}",
+                        piece.block
                     );
-                    torn[from + sector..][..512].copy_from_slice(&bytes[sector..][..512]);
+                    torn[from + sector * 512..][..512].copy_from_slice(bytes);
                 }
-                assert_eq!(bytes.len(), SIZE);
+                assert!(
+                    piece.offset.is_multiple_of(unit) && piece.bytes.len().is_multiple_of(unit)
+                );
+                written += piece.bytes.len();
             }
             all.extend(changes(nth));
             area = torn;
@@ -526,6 +585,7 @@ mod tests {
         // Commits without room change nothing.
         assert_eq!(read(&area, 7), all);
         assert!(read(&area, 6).is_empty());
+        written
     }
 
     #[test]

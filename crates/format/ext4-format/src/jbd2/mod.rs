@@ -14,7 +14,7 @@ pub mod superblock;
 
 pub use commit::Commit;
 pub use descriptor::{DescriptorWriter, Tag};
-pub use fast_commit::{FastBlocks, FastChange, FastName, FastWriter, fast_changes};
+pub use fast_commit::{FastChange, FastName, FastPiece, FastWriter, fast_changes};
 pub use features::Features;
 pub use recovery::{LogEnd, Plan, Replay, Salvage, plan, salvage};
 pub use revoke::RevokeWriter;

@@ -26,7 +26,7 @@ use blockdev::BlockDevice;
 use body::Body;
 use commit_stage::{CommitBlock, Logged};
 use ext4_format::features::Features;
-use ext4_format::jbd2::{Commit, FastWriter, Format, Superblock, Tid};
+use ext4_format::jbd2::{Commit, FastPiece, FastWriter, Format, Superblock, Tid};
 use ext4_format::{BlockNr, FormatError, Where};
 use extant_formatter::Output;
 use extant_formatter::extent_map::{ExtentMap, Found, Run};
@@ -180,6 +180,18 @@ impl LogArea {
         self.write(0, &[&block])
     }
 
+    /// Writes a part of one log block.
+    pub(in crate::commit) fn write_piece(&self, piece: &FastPiece) -> Result<()> {
+        let (physical, _) = self.locate(piece.block)?;
+        let at = physical.offset(self.block_size) + piece.offset as u64;
+        self.device
+            .write_at(at, &piece.bytes)
+            .map_err(|source| Error::Io {
+                context: format!("write journal block {}", piece.block),
+                source,
+            })
+    }
+
     /// Writes neighbouring log blocks.
     pub(in crate::commit) fn write(&self, mut block: u32, mut images: &[&[u8]]) -> Result<()> {
         while !images.is_empty() {
@@ -298,7 +310,8 @@ impl Journal {
         &self,
         known: &'w mut Option<FastWriter>,
     ) -> &'w mut FastWriter {
-        let new = || FastWriter::new(&self.superblock, self.next);
+        let unit = usize::try_from(self.area.device.write_unit()).unwrap_or(0);
+        let new = || FastWriter::new(&self.superblock, self.next).with_unit(unit);
         let writer = known.get_or_insert_with(new);
         if writer.tid() != self.next {
             *writer = new();
