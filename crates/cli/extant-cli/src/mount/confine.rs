@@ -27,7 +27,10 @@ const NEWEST: ABI = ABI::V6;
 /// Forbids new privileges by exec, and all files but these: files in /proc and /sys that the C library and the server
 /// read, channels of /dev/fuse, and the sockets below `sockets`. Names in `lock_dir` can be removed. The rules apply
 /// to the calling thread and to the threads that it starts from now on.
-pub fn paths(sockets: &Path, lock_dir: Option<&Path>) -> Result<()> {
+///
+/// Files in /proc/self can be read as long as the result is held. A rule is about an inode in memory, and the kernel makes a
+/// new inode of /proc/self after it has dropped an unused one.
+pub fn paths(sockets: &Path, lock_dir: Option<&Path>) -> Result<HeldRules> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let write = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let own = AccessFs::MakeSock | AccessFs::RemoveFile | read;
@@ -46,15 +49,20 @@ pub fn paths(sockets: &Path, lock_dir: Option<&Path>) -> Result<()> {
         .scope(Scope::Signal)?
         .create()?;
     let lock_dir = lock_dir.map(|dir| (dir, AccessFs::RemoveFile.into()));
+    let mut held = Vec::new();
     for (path, access) in allowed.into_iter().chain(lock_dir) {
         // A path that does not exist needs no rule.
         if let Ok(file) = PathFd::new(path) {
-            rules = rules.add_rule(PathBeneath::new(file, access))?;
+            rules = rules.add_rule(PathBeneath::new(&file, access))?;
+            held.push(file);
         }
     }
     rules.restrict_self().context("Landlock")?;
-    Ok(())
+    Ok(HeldRules(held))
 }
+
+/// The files and directories that [`paths`] allows, open so that the kernel keeps their inodes.
+pub struct HeldRules(#[expect(dead_code, reason = "held, not used")] Vec<PathFd>);
 
 /// Returns whether the kernel has Landlock and has it enabled. A separate thread tries, because that thread stays
 /// confined.
@@ -294,6 +302,32 @@ pub fn calls(needs: &Needs<'_>) -> Result<()> {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
+
+    /// Memory pressure makes the kernel drop inodes that nobody holds.
+    #[test]
+    fn proc_stays_readable_when_the_kernel_drops_inodes() {
+        needs::that!(
+            rustix::process::geteuid().is_root(),
+            "dropping inodes takes root"
+        );
+        let sockets = tempfile::tempdir().unwrap();
+        let is_confined = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            // The rules stay with the thread until it ends.
+            let confined = scope.spawn(|| {
+                let held = paths(sockets.path(), None).unwrap();
+                is_confined.wait();
+                is_confined.wait();
+                let read = std::fs::read("/proc/self/mountinfo");
+                drop(held);
+                read
+            });
+            is_confined.wait();
+            std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+            is_confined.wait();
+            confined.join().unwrap().unwrap();
+        });
+    }
 
     /// Evaluates a filter for a call: interprets the part of BPF that seccompiler emits, over `struct seccomp_data`.
     fn answer(program: &BpfProgram, call: libc::c_long, args: [u64; 6]) -> u32 {

@@ -1,6 +1,6 @@
 //! Serving an image on a directory, until it is unmounted.
 
-use crate::mount::confine::{self, Needs};
+use crate::mount::confine::{self, HeldRules, Needs};
 use crate::mount::keeper::{Keeper, KeeperOptions};
 use crate::mount::lock_file::LockFile;
 use anyhow::{Context, Result, bail, ensure};
@@ -66,6 +66,7 @@ pub struct Ready {
     control: Option<Server>,
     keeper: Arc<Keeper>,
     sandbox: bool,
+    rules: Option<HeldRules>,
     dir: PathBuf,
     image: String,
     lock_file: Option<LockFile>,
@@ -256,10 +257,11 @@ impl Serving<'_> {
         let held = held.transpose().with_context(|| name.clone())?;
         let device = self.device(&options, held.is_some())?;
         let lock_file = self.lock_file.map(LockFile::make).transpose()?;
-        if self.sandbox {
+        let confined = self.sandbox.then(|| {
             let lock_dir = self.lock_file.and_then(Path::parent);
-            confine::paths(&extant_fuse::control::make_directory(), lock_dir)?;
-        }
+            confine::paths(&extant_fuse::control::make_directory(), lock_dir)
+        });
+        let rules = confined.transpose()?;
         // Replaying a long journal or many orphans may take long.
         let progress = Progress::wait(&format!("{}: opening", self.image.display()));
         let volume = self.open(&options, device);
@@ -283,6 +285,7 @@ impl Serving<'_> {
                 control,
                 keeper,
                 sandbox: self.sandbox,
+                rules,
                 dir,
                 image: name,
                 lock_file,
@@ -375,6 +378,7 @@ impl Ready {
             control,
             image,
             sandbox,
+            rules,
             lock_file,
             ..
         } = self;
@@ -392,6 +396,8 @@ impl Ready {
                 "{image}: the server may do all that its user may: {why:#}"
             ));
         }
+        // The filter of calls has no call that opens a file.
+        drop(rules);
         let served = session.run();
         // The last writes do not wait forever for a server that is gone.
         io_timeout::bound();
