@@ -56,7 +56,10 @@ impl Program {
     /// Runs a random operation. The operation may fail because a name is missing or exists.
     fn operation(&mut self) -> extant::Result<()> {
         let (name, other) = (self.name(), self.name());
-        self.touched.extend([name.clone(), other.clone()]);
+        // A file that could not be renamed keeps its name.
+        let temporary = "/temporary".to_string();
+        self.touched
+            .extend([name.clone(), other.clone(), temporary]);
         let (volume, rng, step) = (&self.volume, &mut self.rng, self.step);
         let writing = OpenOptions::new().write(true);
         let bytes = |rng: &mut Rng, most| vec![step as u8 | 1; rng.below(most) as usize];
@@ -114,7 +117,9 @@ impl Program {
                 | Error::Exists
                 | Error::IsDirectory
                 | Error::NotDirectory
-                | Error::NotEmpty,
+                | Error::NotEmpty
+                // A directory has no second name.
+                | Error::NotPermitted,
             ) => {}
             Err(e) => panic!("step {}: {e}", self.step),
         }
