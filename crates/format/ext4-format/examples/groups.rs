@@ -35,9 +35,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let at = block.offset(geometry.block_size) + u64::from(offset);
         image.read_exact_at(&mut bytes, at)?;
         let desc = GroupDesc::decode(&bytes, &geometry, group)?;
-        let uninit = |flag| match desc.is_uninit(&geometry, flag) {
-            true => "*",
-            false => " ",
+        let uninit = |flag| {
+            if desc.is_uninit(&geometry, flag) {
+                "*"
+            } else {
+                " "
+            }
         };
         println!(
             "{:>7}{:>13}{:>10}{}{:>10}{}{:>13}{:>13}{:>13}",

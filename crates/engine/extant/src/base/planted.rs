@@ -106,3 +106,14 @@ pub(crate) fn is(fault: Fault) -> bool {
 pub(crate) const fn is(_fault: Fault) -> bool {
     false
 }
+
+/// Gives other threads the time to meet the planted fault.
+#[cfg(debug_assertions)]
+pub(crate) fn wait() {
+    std::thread::sleep(std::time::Duration::from_millis(2));
+}
+
+/// Does not wait, because no fault is planted in this build.
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub(crate) const fn wait() {}

@@ -117,9 +117,14 @@ impl Data {
         let runs = gather(&dirty);
         let mut placing = self.space.placing_reserved();
         let late = planted::is(Fault::MappingBeforeData);
+        let write_run = if late {
+            Self::place_run
+        } else {
+            Self::write_run
+        };
         let written = runs
             .iter()
-            .try_for_each(|run| self.write_run(inode, file, map, run, (&mut placing.runs, !late)));
+            .try_for_each(|run| write_run(self, inode, file, map, run, &mut placing.runs));
         if let Err(e) = written {
             drop(placing);
             if matches!(e, Error::Io { .. } | Error::Broken { .. }) {
@@ -135,11 +140,10 @@ impl Data {
         }
         self.commit_written(inode, file, map, placing, &dirty)?;
         if late {
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            planted::wait();
             let mut again = runs.iter();
-            return again.try_for_each(|run| {
-                self.write_run(inode, file, map, run, (&mut Vec::new(), true))
-            });
+            return again
+                .try_for_each(|run| self.write_run(inode, file, map, run, &mut Vec::new()));
         }
         Ok(())
     }
@@ -254,17 +258,25 @@ impl Data {
         file: &FileData,
         map: &FileMap,
         run: &DirtyRun,
-        (placed, writes): (&mut Vec<Run>, bool),
+        placed: &mut Vec<Run>,
     ) -> Result<()> {
         let blocks = (run.logical, run.pages.len() as u32);
         self.write_blocks(inode, file, map, blocks, placed, |piece, done| {
-            if writes {
-                self.write_pages(file, piece, &run.pages[done..done + piece.len as usize])
-            } else {
-                // A planted fault skips the write.
-                Ok(())
-            }
+            self.write_pages(file, piece, &run.pages[done..done + piece.len as usize])
         })
+    }
+
+    /// Allocates the blocks of a run without writing them, which a planted fault does.
+    fn place_run(
+        &self,
+        inode: &Inode,
+        file: &FileData,
+        map: &FileMap,
+        run: &DirtyRun,
+        placed: &mut Vec<Run>,
+    ) -> Result<()> {
+        let blocks = (run.logical, run.pages.len() as u32);
+        self.write_blocks(inode, file, map, blocks, placed, |_, _| Ok(()))
     }
 
     /// Writes `len` blocks from a logical one on, each piece by `write`, which gets the number of blocks before it.

@@ -52,7 +52,7 @@ impl Names {
             _ => {}
         }
         let hash = self.hash_in(dir, name);
-        if let Some(found) = self.lookup_cold(dir, name, hash)? {
+        if let Some(found) = self.lookup_cold(dir, name, hash) {
             return found.and_then(|inode| not_itself(dir, inode));
         }
         let names = self.names(dir)?;
@@ -134,22 +134,19 @@ impl Names {
 
     /// Looks a name up in the on-disk index of a large directory, instead of loading the directory. Returns `None` if
     /// the directory is in memory, or small, or was loaded meanwhile.
-    fn lookup_cold(
-        &self,
-        dir: &Inode,
-        name: &[u8],
-        hash: NameHash,
-    ) -> Result<Option<Result<Arc<Inode>>>> {
-        let names = dir.directory().ok_or(Error::NotDirectory)?;
+    fn lookup_cold(&self, dir: &Inode, name: &[u8], hash: NameHash) -> Option<Result<Arc<Inode>>> {
+        let Some(names) = dir.directory() else {
+            return Some(Err(Error::NotDirectory));
+        };
         let blocks = names.size.load(Ordering::Relaxed) / u64::from(self.store.geometry.block_size);
         if names.is_complete() || blocks <= COLD_LOOKUP_FROM || dir.has_flag(LOOKED_UP_IN_MEMORY) {
-            return Ok(None);
+            return None;
         }
         if blocks <= COLD_LOOKUP_ALWAYS {
             // Lookups on disk cost at most twice the best choice, whether more lookups follow or not.
             let asked = names.cold_lookups.fetch_add(1, Ordering::Relaxed);
             if u64::from(asked) >= blocks * COLD_LOOKUPS_OF_A_BLOCK {
-                return Ok(None);
+                return None;
             }
         }
         let found = self.lookup_on_disk(dir, name, hash).and_then(|ino| {
@@ -160,12 +157,12 @@ impl Names {
         if names.is_complete() {
             // Names change only in a directory that is in memory. The blocks just read may be of two different moments,
             // and the number may be free by now.
-            return Ok(None);
+            return None;
         }
         if let Err(e) = &found {
             self.store.note_damage(e, "lookup_cold", Some(dir.ino));
         }
-        Ok(Some(found))
+        Some(found)
     }
 
     /// Returns the directory of an inode, with all its names in core.
