@@ -129,7 +129,7 @@ mkfifo "$work/keys"
 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512 \
     -nodefaults -no-user-config -display none -serial stdio -no-reboot -net none \
     -kernel "$work/vmlinuz" -initrd "$work/initrd" \
-    -append "console=ttyS0 root=/dev/vda rw quiet panic=-1 tsc=reliable mitigations=off" \
+    -append "console=ttyS0 root=/dev/vda rw quiet panic=-1 tsc=reliable mitigations=off no_timer_check" \
     -drive "$disk,format=raw,if=none,id=disk" -device virtio-blk-pci,drive=disk \
     <"$work/keys" >"$work/serial" 2>&1 &
 machine=$!

@@ -37,7 +37,7 @@ fn the_same_answers_as_the_kernel() {
     );
     // In a separate mount namespace, so that nothing stays mounted whatever happens.
     let out = Command::new("unshare")
-        .args(["--mount", "--propagation", "slave", "timeout", "120"])
+        .args(["--mount", "--propagation", "slave", "timeout", "500"])
         .arg(std::env::current_exe().unwrap())
         .args([
             "--exact",
