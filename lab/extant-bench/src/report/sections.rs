@@ -306,6 +306,14 @@ impl Gather<'_> {
             OVER_TASKS,
             "fsync --tasks 1,2,16",
         );
+        if self.params.mounts {
+            self.repeat(
+                "fsync, fast commits",
+                "The same with fast commits, here and in the kernel.",
+                COSTS,
+                "fsync --tasks 1,2,16 --target lib:fast --against lib kernel kernel:fast",
+            );
+        }
         let list = format!("inode-list --tasks 1000 --files {files} --iterations {iterations}");
         self.add(
             "inode-list",
@@ -384,6 +392,10 @@ impl Gather<'_> {
 impl Gather<'_> {
     /// Adds longer benchmarks: larger trees, and programs that need minutes for them.
     fn long(&mut self) {
+        let files = self.sized("--files 30000 --iterations 5", "--files 500 --iterations 2");
+        let mdtest = format!("mdtest --tasks 48 --size 8G --journal 4096 {files}");
+        let about = "48 tasks with a journal of 4 GiB, as in the thread about the inode list.";
+        self.add("mdtest, 48 tasks", about, SectionKind::Mdtest, &mdtest);
         self.large();
         self.trees();
         if self.params.mounts {
