@@ -4,6 +4,8 @@
 use blockdev::BlockDevice;
 use extant_nbd::{NbdDevice, NbdUrl, Options};
 use extant_remote::{Image, Tunnel, end_now, io_timeout, runtime, serve, snapshot};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -70,12 +72,48 @@ impl Drop for Name {
     }
 }
 
+/// Ends this process if the caller ends while an image is being opened, because a silent server may be waited for without end.
+struct CallerWatch(Arc<AtomicBool>);
+
+impl CallerWatch {
+    fn start() -> Self {
+        let opened = Arc::new(AtomicBool::new(false));
+        let of_thread = Arc::clone(&opened);
+        std::thread::spawn(move || {
+            let stdin = io::stdin();
+            loop {
+                // The end of the connection, or of a pipe, is reported unasked.
+                let mut polled = [PollFd::new(&stdin, PollFlags::empty())];
+                match poll(&mut polled, None) {
+                    Err(Errno::INTR) => {}
+                    Ok(_) if polled[0].revents().contains(PollFlags::HUP) => break,
+                    _ => return,
+                }
+            }
+            if !of_thread.load(Ordering::Relaxed) {
+                end_now(1);
+            }
+        });
+        Self(opened)
+    }
+}
+
+impl Drop for CallerWatch {
+    /// From now on the end of the caller is seen by whoever reads its requests.
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn export(socket: &str, address: &str, read_only: bool) -> io::Result<()> {
+    let watch = CallerWatch::start();
     if Tunnel::is_address(address) {
         if let Some(device) = Tunnel::device(address)? {
+            drop(watch);
             return export_device(socket, &device, 16);
         }
         let tunnel = Tunnel::open(address, runtime()?)?;
+        drop(watch);
         let client = client(Path::new(socket))?;
         return client.map_or(Ok(()), |client| tunnel.serve(client));
     }
@@ -89,9 +127,11 @@ fn export(socket: &str, address: &str, read_only: bool) -> io::Result<()> {
             ..Options::default()
         };
         let device = NbdDevice::connect(&NbdUrl::parse(address)?, &options)?;
+        drop(watch);
         return export_device(socket, &device, 16);
     }
     let image = Image::open(address, read_only)?;
+    drop(watch);
     let served = export_device(socket, image.device(), image.requests());
     // Another client may write from now on, even if this one broke the protocol.
     let released = image.release();

@@ -1,10 +1,11 @@
 //! `--io-timeout`: a server that is silent or gone fails a command in time, or never, and Ctrl-C ends the wait.
 
-use crate::cli::remote::serve;
+use crate::cli::remote::{serve, wait_until};
 use crate::cli::support::{Ran, Scratch};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -154,7 +155,7 @@ fn a_server_that_is_gone_fails_a_command_in_time() {
 
 #[test]
 fn a_silent_web_server_fails_a_command_in_time() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/disk", listener.local_addr().unwrap());
     let began = Instant::now();
     let (ran, took) = end(start(&["ls", &url, "--io-timeout", "3"]), began);
@@ -176,6 +177,28 @@ fn a_silent_web_server_fails_a_command_in_time() {
     );
     is_between(took, 1, 10);
     drop(listener);
+}
+
+/// Returns whether a program serves the image of an address. One that has ended has no command line.
+fn is_served(url: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut lines = processes.filter_map(|p| fs::read_to_string(p.path().join("cmdline")).ok());
+    lines.any(|line| line.contains("\0serve\0") && line.contains(url))
+}
+
+#[test]
+fn a_killed_command_leaves_no_program_behind() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/disk", listener.local_addr().unwrap());
+    let mut child = start(&["ls", &url, "--io-timeout", "never"]);
+    // The program waits for the reply to its first request.
+    let _silent = listener.accept().unwrap();
+    assert!(is_served(&url));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let began = Instant::now();
+    wait_until(|| !is_served(&url));
+    is_between(began.elapsed(), 0, 2);
 }
 
 #[test]
