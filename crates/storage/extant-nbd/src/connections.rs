@@ -8,7 +8,7 @@ use crate::connection::{Connection, Stream, Ticket};
 use crate::handshake::{Export, negotiate};
 use crate::numbers::FLAG_MULTI_CONN;
 use crate::options::{MOST_CONNECTIONS, Options};
-use crate::patience::Patience;
+use crate::patience::{Patience, no_reply};
 use crate::url::NbdUrl;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,11 @@ fn open(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Connect
         None => Stream::connect(&url.place, limit)?,
     };
     stream.set_timeouts(Some(limit), Some(limit))?;
-    let export = negotiate(&mut stream, &url.export)?;
+    let export = negotiate(&mut stream, &url.export).map_err(|error| match error.kind() {
+        // The error of the system has no time: "Resource temporarily unavailable".
+        io::ErrorKind::WouldBlock => no_reply(limit),
+        _ => error,
+    })?;
     let connection = Connection::start(stream, Patience::new(options), export.extended)?;
     Ok((connection, export))
 }

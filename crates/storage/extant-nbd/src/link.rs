@@ -151,10 +151,38 @@ fn open(
     }
 }
 
+/// Returns whether an error means that the server is not there, or not yet. An answer of the server is not such an error.
+fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, NotFound, Other, PermissionDenied};
+    match error.kind() {
+        // The system reports a socket that does not exist, the server an export that does not.
+        NotFound => error.raw_os_error().is_some(),
+        kind => !matches!(kind, InvalidData | InvalidInput | Other | PermissionDenied),
+    }
+}
+
+/// Opens the first connections. If the user has set a time, a server that is absent is waited for, because the server may be starting.
+fn first(url: &NbdUrl, options: &Options) -> io::Result<(Connections, Export)> {
+    let since = Instant::now();
+    let limit = options.timeout.min(LONGEST_ATTEMPT);
+    let mut wait = WAITS.0;
+    loop {
+        let opened = open(url, options, limit, since);
+        let left = options.io_timeout.unwrap_or_default();
+        let left = left.saturating_sub(since.elapsed());
+        match opened {
+            Err(absent) if is_absent(&absent) && !left.is_zero() => {
+                pause(options, wait.min(left), since)?;
+                wait = (wait * 2).min(WAITS.1);
+            }
+            opened => return opened,
+        }
+    }
+}
+
 impl Link {
     pub(crate) fn new(url: &NbdUrl, options: &Options) -> io::Result<Self> {
-        let limit = options.timeout.min(LONGEST_ATTEMPT);
-        let (connection, export) = open(url, options, limit, Instant::now())?;
+        let (connection, export) = first(url, options)?;
         Ok(Self {
             url: url.clone(),
             options: options.clone(),

@@ -23,7 +23,8 @@ pub struct Options {
     /// others wait before they take over a volume under multiple mount protection.
     pub reconnect: Duration,
     /// Time after which a request fails because the server is silent or gone, if it is not `None`: it stands for `timeout` and
-    /// `reconnect`, even if the address has a `reconnect`. `Duration::MAX` never ends. Default: `None`.
+    /// `reconnect`, even if the address has a `reconnect`. The first connection, too, is then waited for, if the server is not there yet.
+    /// `Duration::MAX` never ends. Default: `None`.
     pub io_timeout: Option<Duration>,
     /// Called while requests wait, with the time that the wait has lasted. Its error ends a wait for a connection at once, and a wait for a
     /// reply after 5 seconds.

@@ -25,6 +25,12 @@ pub(crate) struct Wait<'p> {
     asked_to_stop: Option<Instant>,
 }
 
+/// Returns the error of a reply that did not come in time.
+pub(crate) fn no_reply(timeout: Duration) -> io::Error {
+    let why = format!("no reply in {} s", timeout.as_secs_f32());
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
 impl Patience {
     pub(crate) fn new(options: &Options) -> Self {
         Self {
@@ -54,8 +60,7 @@ impl Wait<'_> {
     pub(crate) fn check(&mut self) -> io::Result<()> {
         let timeout = self.patience.timeout;
         if self.began.elapsed() >= timeout {
-            let why = format!("no reply in {} s", timeout.as_secs_f32());
-            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            return Err(no_reply(timeout));
         }
         let asked = self.patience.keep_waiting.as_ref();
         let asked = asked.map(|asked| asked(self.began.elapsed()));

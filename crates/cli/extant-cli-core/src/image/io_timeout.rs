@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use extant_nbd::Options;
-use extant_terminal::interrupt;
+use extant_terminal::{interrupt, output};
 use std::ffi::OsString;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,10 +65,28 @@ pub fn bound() {
     BOUND.store(true, Ordering::Relaxed);
 }
 
+/// Time of a wait before a user who wants to wait is told of it.
+const NOTED_AFTER: Duration = Duration::from_secs(5);
+
+/// Whether the user was told.
+static NOTED: AtomicBool = AtomicBool::new(false);
+
+/// Tells the user of the first long wait, if the user has set a time: the address may be wrong.
+pub fn note_wait(address: &str, waited: Duration) {
+    if get().is_some() && waited >= NOTED_AFTER && !NOTED.swap(true, Ordering::Relaxed) {
+        output::note(format_args!(
+            "{address}: no answer from the server for {} s: still waiting, and Ctrl-C ends it",
+            NOTED_AFTER.as_secs()
+        ));
+    }
+}
+
 /// Returns options of a connection that waits for as long as the user wants. After the end of a mount a request waits for `at_end`.
-pub fn options(at_end: Duration) -> Options {
+pub fn options(address: &str, at_end: Duration) -> Options {
+    let address = address.to_owned();
     let keep_waiting = move |waited| {
         if !BOUND.load(Ordering::Relaxed) {
+            note_wait(&address, waited);
             return interrupt::check().map_err(io::Error::other);
         }
         // The signal that ended the mount, or that of `extant umount`, does not end the last writes to a slow server.

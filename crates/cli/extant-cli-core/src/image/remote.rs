@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Name of the program, and of the variable with its path.
 const PROGRAM: &str = "extant-remote";
@@ -104,7 +104,7 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
         _ => anyhow!("{}: {error}", program.display()),
     })?;
     let out = child.stdout.take().context("the output of a program")?;
-    let started = first_line(BufReader::new(out));
+    let started = first_line(address, BufReader::new(out));
     if started.is_err() {
         // The program has opened nothing yet, and may wait for a server for ever.
         let _ = child.kill();
@@ -139,7 +139,7 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
         timeout: io_timeout::get().map_or(LONGEST, |time| time.saturating_add(MARGIN)),
         reconnect: Duration::ZERO,
         io_timeout: None,
-        ..io_timeout::options(at_end(address))
+        ..io_timeout::options(address, at_end(address))
     };
     let device = NbdDevice::connect(&url, &options);
     let serves = device.is_ok();
@@ -156,7 +156,11 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
 
 /// Reads the first line on another thread, so that a user can end the wait for a server that is silent. The program ends with
 /// the connection.
-fn first_line(mut out: BufReader<ChildStdout>) -> Result<(Option<String>, BufReader<ChildStdout>)> {
+fn first_line(
+    address: &str,
+    mut out: BufReader<ChildStdout>,
+) -> Result<(Option<String>, BufReader<ChildStdout>)> {
+    let began = Instant::now();
     let (sender, first) = sync_channel(1);
     std::thread::spawn(move || {
         let first = line(&mut out);
@@ -166,7 +170,10 @@ fn first_line(mut out: BufReader<ChildStdout>) -> Result<(Option<String>, BufRea
     loop {
         match first.recv_timeout(Duration::from_millis(50)) {
             Ok(read) => return Ok(read),
-            Err(RecvTimeoutError::Timeout) => interrupt::check()?,
+            Err(RecvTimeoutError::Timeout) => {
+                interrupt::check()?;
+                io_timeout::note_wait(address, began.elapsed());
+            }
             Err(RecvTimeoutError::Disconnected) => bail!("{PROGRAM}: its output ended"),
         }
     }

@@ -100,7 +100,7 @@ fn connect(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     } else {
         NbdDevice::connect(
             &NbdUrl::parse(text)?,
-            &io_timeout::options(remote::NBD_AT_END),
+            &io_timeout::options(text, remote::NBD_AT_END),
         )?
     };
     if !device.read_only() || Format::of(&device) != Format::Zstd {

@@ -1,11 +1,13 @@
-//! `--io-timeout`: a server that is silent or gone fails a command in time, or never, and Ctrl-C ends the wait.
+//! `--io-timeout`: a server that is silent, gone or absent fails a command in time, or never, and Ctrl-C ends the wait.
 
 use crate::cli::remote::{serve, wait_until};
 use crate::cli::support::{Ran, Scratch};
+use needs::servers::Server;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,12 +15,18 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
+/// The command under test, under a name.
+fn called(name: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
+    let program = needs::program("extant-remote", "extant-remote");
+    command.arg0(name).env("EXTANT_REMOTE", program);
+    command
+}
+
 /// Starts a command without waiting for its end.
 fn start(args: &[&str]) -> Child {
-    let program = needs::program("extant-remote", "extant-remote");
-    Command::new(env!("CARGO_BIN_EXE_extant"))
+    called("extant")
         .args(args)
-        .env("EXTANT_REMOTE", program)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -61,37 +69,19 @@ fn importing(s: &Scratch, url: &str, time: &str) -> Child {
     child
 }
 
-#[test]
-fn a_silent_server_fails_a_command_in_time() {
-    needs::tools!("qemu-nbd");
-    let s = Scratch::empty();
-    File::create(s.host("disk"))
-        .unwrap()
-        .set_len(128 << 20)
-        .unwrap();
-    let (server, url) = serve(&s, "disk", &[]);
-    s.ok(&["mkfs", &url, "-q", "-O", "^mmp"]);
-    signal(&server.0, Signal::STOP);
+/// A server that does not answer, or is not there: a command fails in the time of the user, and Ctrl-C ends a wait for ever.
+fn fails_in_time_or_by_ctrl_c(url: &str) {
     let began = Instant::now();
-    let (ran, took) = end(start(&["ls", &url, "--io-timeout", "3"]), began);
+    let (ran, took) = end(start(&["ls", url, "--io-timeout", "3"]), began);
     assert_eq!(
         (ran.code, ran.stderr.lines().count()),
         (Some(1), 1),
         "{}",
         ran.stderr
     );
-    is_between(took, 3, 10);
-    // The variable is the option of commands without one.
+    is_between(took, 3, 12);
     let began = Instant::now();
-    let child = Command::new(env!("CARGO_BIN_EXE_extant"))
-        .args(["ls", &url])
-        .env("EXTANT_IO_TIMEOUT", "2")
-        .output();
-    assert_eq!(child.unwrap().status.code(), Some(1));
-    is_between(began.elapsed(), 2, 8);
-    // A user ends the wait, at the start and in the middle.
-    let began = Instant::now();
-    let child = start(&["ls", &url, "--io-timeout", "never"]);
+    let child = start(&["ls", url, "--io-timeout", "never"]);
     std::thread::sleep(Duration::from_secs(1));
     signal(&child, Signal::INT);
     let (ran, took) = end(child, began);
@@ -100,6 +90,35 @@ fn a_silent_server_fails_a_command_in_time() {
         (Some(130), "error: interrupted\n")
     );
     is_between(took, 1, 10);
+}
+
+/// Serves a new volume of 128 MiB.
+fn disk(s: &Scratch) -> (Server, String) {
+    File::create(s.host("disk"))
+        .unwrap()
+        .set_len(128 << 20)
+        .unwrap();
+    let (server, url) = serve(s, "disk", &[]);
+    s.ok(&["mkfs", &url, "-q", "-O", "^mmp"]);
+    (server, url)
+}
+
+#[test]
+fn a_silent_server_fails_a_command_in_time() {
+    needs::tools!("qemu-nbd");
+    let s = Scratch::empty();
+    let (server, url) = disk(&s);
+    signal(&server.0, Signal::STOP);
+    fails_in_time_or_by_ctrl_c(&url);
+    // The variable is the option of commands without one.
+    let began = Instant::now();
+    let child = Command::new(env!("CARGO_BIN_EXE_extant"))
+        .args(["ls", &url])
+        .env("EXTANT_IO_TIMEOUT", "2")
+        .output();
+    assert_eq!(child.unwrap().status.code(), Some(1));
+    is_between(began.elapsed(), 2, 8);
+    // A user ends the wait in the middle, too.
     signal(&server.0, Signal::CONT);
     let child = importing(&s, &url, "never");
     signal(&server.0, Signal::STOP);
@@ -124,12 +143,7 @@ fn a_silent_server_fails_a_command_in_time() {
 fn a_server_that_is_gone_fails_a_command_in_time() {
     needs::tools!("qemu-nbd");
     let s = Scratch::empty();
-    File::create(s.host("disk"))
-        .unwrap()
-        .set_len(128 << 20)
-        .unwrap();
-    let (server, url) = serve(&s, "disk", &[]);
-    s.ok(&["mkfs", &url, "-q", "-O", "^mmp"]);
+    let (server, url) = disk(&s);
     let child = importing(&s, &url, "3");
     let began = Instant::now();
     drop(server);
@@ -148,35 +162,50 @@ fn a_server_that_is_gone_fails_a_command_in_time() {
     std::thread::sleep(Duration::from_secs(10));
     let (server, url) = serve(&s, "disk", &[]);
     let (ran, _) = end(child, Instant::now());
-    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    let note = "no answer from the server for 5 s: still waiting, and Ctrl-C ends it";
+    assert_eq!(
+        (ran.code, ran.stderr),
+        (Some(0), format!("note: {url}: {note}\n"))
+    );
     s.ok(&["check", &url]);
     drop(server);
 }
 
+/// A server that is not there at the start is an error at once, unless the user has set a time.
 #[test]
-fn a_silent_web_server_fails_a_command_in_time() {
+fn a_server_that_is_absent_is_waited_for() {
+    needs::tools!("qemu-nbd");
+    let s = Scratch::empty();
+    let (server, url) = disk(&s);
+    drop(server);
+    let (ran, took) = end(start(&["ls", &url]), Instant::now());
+    assert_eq!(
+        (ran.code, ran.stderr),
+        (Some(1), format!("error: {url}: Connection refused\n"))
+    );
+    is_between(took, 0, 3);
+    fails_in_time_or_by_ctrl_c(&url);
+    let child = start(&["ls", &url, "--io-timeout", "never"]);
+    std::thread::sleep(Duration::from_secs(3));
+    let (_server, url) = serve(&s, "disk", &[]);
+    let (ran, _) = end(child, Instant::now());
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    // An answer of the server ends the wait.
+    let wrong = url.replace("/disk?", "/other?");
+    let began = Instant::now();
+    let (ran, took) = end(start(&["ls", &wrong, "--io-timeout", "never"]), began);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("does not exist"), "{}", ran.stderr);
+    is_between(took, 0, 3);
+}
+
+#[test]
+fn a_web_server_that_is_silent_or_absent_fails_a_command_in_time() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/disk", listener.local_addr().unwrap());
-    let began = Instant::now();
-    let (ran, took) = end(start(&["ls", &url, "--io-timeout", "3"]), began);
-    assert_eq!(
-        (ran.code, ran.stderr.lines().count()),
-        (Some(1), 1),
-        "{}",
-        ran.stderr
-    );
-    is_between(took, 3, 12);
-    let began = Instant::now();
-    let child = start(&["ls", &url, "--io-timeout", "never"]);
-    std::thread::sleep(Duration::from_secs(1));
-    signal(&child, Signal::INT);
-    let (ran, took) = end(child, began);
-    assert_eq!(
-        (ran.code, ran.stderr.as_str()),
-        (Some(130), "error: interrupted\n")
-    );
-    is_between(took, 1, 10);
+    fails_in_time_or_by_ctrl_c(&url);
     drop(listener);
+    fails_in_time_or_by_ctrl_c(&url);
 }
 
 /// Returns whether a program serves the image of an address. One that has ended has no command line.
