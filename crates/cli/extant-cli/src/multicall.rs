@@ -5,6 +5,7 @@
 use crate::command_line::{help, usage};
 use crate::commands::{self, Command, mkfs, mount, tune};
 use anyhow::{Result, anyhow, bail};
+use extant_cli_core::image::io_timeout;
 use extant_e2fsprogs::{Answer, Extant, Program, Refusal};
 use extant_terminal::{interrupt, output};
 use std::env;
@@ -52,7 +53,15 @@ pub fn args() -> Vec<OsString> {
     if helper(&program).is_some() {
         return mount::from_helper(args);
     }
-    let answered = match (Program::called_by(&program), unknown(&program)) {
+    let called = Program::called_by(&program);
+    // These programs have no option for the time, and ask servers before the command line of `extant` is known.
+    if called.is_some()
+        && let Err(why) = io_timeout::set(None)
+    {
+        output::complain(output::one_line(&why));
+        exit(wrong_usage(&program).into())
+    }
+    let answered = match (called, unknown(&program)) {
         (Some(tool), _) => tool.answer(args, EXTANT),
         (None, Some(refusal)) => Err(refusal),
         (None, None) => return iter::once(program).chain(args).collect(),

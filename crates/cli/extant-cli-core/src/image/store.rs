@@ -15,6 +15,7 @@ use extant_disk::{Error, Format, Part, Table, Unpacking};
 use extant_nbd::{NbdDevice, NbdUrl};
 use extant_terminal::interrupt;
 use extant_terminal::numbers::size;
+use extant_terminal::output::one_line;
 use extant_terminal::progress::Progress;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -24,6 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use lockmeter::{Mutex, lock_class};
 
@@ -32,14 +34,26 @@ lock_class!(
     Disks = "open disks"
 );
 
+/// Time after which a command does not ask a server again, unless the user sets another one.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// Threads that copy from and to servers.
 const REMOTE_THREADS: usize = 16;
 
 /// An export, by its address.
 type Export = (PathBuf, Weak<dyn BlockDevice>);
 
-/// Exports of servers that are open.
-static EXPORTS: Mutex<Vec<Export>, Disks> = Mutex::new(Vec::new());
+/// Exports of servers.
+struct Exports {
+    open: Vec<Export>,
+    /// Addresses whose servers did not answer in time, and the errors.
+    silent: Vec<(PathBuf, String)>,
+}
+
+static EXPORTS: Mutex<Exports, Disks> = Mutex::new(Exports {
+    open: Vec::new(),
+    silent: Vec::new(),
+});
 
 /// Returns the number of threads that copy. Zero stands for the number of CPUs, or for more where an image is on a server: each thread
 /// then waits for a reply most of the time.
@@ -64,13 +78,17 @@ pub fn remote_id(address: &Path) -> FileId {
     )
 }
 
-/// Opens the export of a server. All users of one address in this process share a connection.
+/// Opens the export of a server. All users of one address in this process share a connection. A command looks at its image several times, but
+/// waits only once for a server that does not answer.
 fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     let mut exports = EXPORTS.lock();
-    exports.retain(|(_, device)| device.strong_count() > 0);
+    exports.open.retain(|(_, device)| device.strong_count() > 0);
+    if let Some((_, error)) = exports.silent.iter().find(|(known, _)| known == address) {
+        bail!("{error}");
+    }
     let writes = access == Access::ReadWrite;
     let served = is_served(address);
-    let known = exports.iter().filter(|(known, _)| known == address);
+    let known = exports.open.iter().filter(|(known, _)| known == address);
     let known = known.filter_map(|(_, device)| device.upgrade());
     // An image of objects or of a Ceph cluster is claimed only for writing.
     let device = match known
@@ -79,8 +97,13 @@ fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     {
         Some(device) => device,
         None => {
-            let device = connect(address, access)?;
-            exports.push((address.into(), Arc::downgrade(&device)));
+            let began = Instant::now();
+            let device = connect(address, access).inspect_err(|error| {
+                if began.elapsed() >= io_timeout::get().unwrap_or(SILENCE) {
+                    exports.silent.push((address.into(), one_line(error)));
+                }
+            })?;
+            exports.open.push((address.into(), Arc::downgrade(&device)));
             device
         }
     };
