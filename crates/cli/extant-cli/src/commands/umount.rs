@@ -95,7 +95,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
     match server {
         Some(mut server) => {
-            if is_remote(Path::new(&mounted.image())) {
+            // Programs may use a detached mount for as long as they like, and their requests are not stopped.
+            if !args.lazy && is_remote(Path::new(&mounted.image())) {
                 stop_waits_later(process);
             }
             let progress = Progress::wait(&format!("{}: writing", mounted.image()));
