@@ -2,13 +2,11 @@
 
 use super::log::{Log, snapshot};
 use super::sender::ObjectsDevice;
-use super::watched::{Watch, Watched};
+use super::watched::{Put, Watch, Watched};
 use crate::address::Address;
 use crate::requests::runtime;
 use blockdev::BlockDevice;
-use object_store::memory::InMemory;
-use object_store::path::Path;
-use object_store::{Error, ObjectStore, PutOptions, PutPayload, PutResult, Result};
+use object_store::{Error, ObjectStore, PutResult, Result};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -45,15 +43,9 @@ impl Watched<Held> {
 
 #[async_trait::async_trait]
 impl Watch for Held {
-    async fn put(
-        &self,
-        store: &InMemory,
-        at: &Path,
-        data: PutPayload,
-        o: PutOptions,
-    ) -> Result<PutResult> {
-        let number = at.filename().and_then(|name| name.parse().ok());
-        let is_segment = at.as_ref().contains("log/");
+    async fn put(&self, put: Put<'_>) -> Result<PutResult> {
+        let number = put.at.filename().and_then(|name| name.parse().ok());
+        let is_segment = put.at.as_ref().contains("log/");
         let now = self.at_once.fetch_add(1, SeqCst) + 1;
         self.most_at_once.fetch_max(now, SeqCst);
         loop {
@@ -65,13 +57,13 @@ impl Watch for Held {
             if *self.denied.lock().unwrap() {
                 self.at_once.fetch_sub(1, SeqCst);
                 return Err(Error::PermissionDenied {
-                    path: at.to_string(),
+                    path: put.at.to_string(),
                     source: "held".into(),
                 });
             }
         }
         self.at_once.fetch_sub(1, SeqCst);
-        store.put_opts(at, data, o).await
+        put.make().await
     }
 }
 
@@ -290,20 +282,15 @@ struct Conflicting(AtomicUsize);
 
 #[async_trait::async_trait]
 impl Watch for Conflicting {
-    async fn put(
-        &self,
-        store: &InMemory,
-        at: &Path,
-        data: PutPayload,
-        o: PutOptions,
-    ) -> Result<PutResult> {
-        if at.as_ref().ends_with("log/00000000000000000002") && self.0.fetch_add(1, SeqCst) == 0 {
+    async fn put(&self, put: Put<'_>) -> Result<PutResult> {
+        if put.at.as_ref().ends_with("log/00000000000000000002") && self.0.fetch_add(1, SeqCst) == 0
+        {
             return Err(Error::AlreadyExists {
-                path: at.to_string(),
+                path: put.at.to_string(),
                 source: "409".into(),
             });
         }
-        store.put_opts(at, data, o).await
+        put.make().await
     }
 }
 
@@ -323,15 +310,10 @@ struct Losing(AtomicUsize);
 
 #[async_trait::async_trait]
 impl Watch for Losing {
-    async fn put(
-        &self,
-        store: &InMemory,
-        at: &Path,
-        data: PutPayload,
-        o: PutOptions,
-    ) -> Result<PutResult> {
-        let made = store.put_opts(at, data, o).await?;
-        if at.as_ref().contains("snap/") && self.0.fetch_add(1, SeqCst) == 0 {
+    async fn put(&self, put: Put<'_>) -> Result<PutResult> {
+        let is_snapshot = put.at.as_ref().contains("snap/");
+        let made = put.make().await?;
+        if is_snapshot && self.0.fetch_add(1, SeqCst) == 0 {
             return Err(Error::Generic {
                 store: "a test",
                 source: "the answer was cut".into(),

@@ -1,11 +1,11 @@
 //! A writer that ends between any two of its requests.
 
-use crate::watched::{Watch, Watched};
+use crate::watched::{Put, Watch, Watched};
 use blockdev::BlockDevice;
 use extant_remote::{Address, ImageKey, ObjectsDevice, runtime};
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, PutOptions, PutPayload, PutResult, Result};
+use object_store::{Error, ObjectStore, PutResult, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
@@ -29,17 +29,11 @@ impl Watch for Ending {
         })
     }
 
-    async fn put(
-        &self,
-        store: &InMemory,
-        at: &Path,
-        data: PutPayload,
-        o: PutOptions,
-    ) -> Result<PutResult> {
-        let answered = self.before(at);
+    async fn put(&self, put: Put<'_>) -> Result<PutResult> {
+        let answered = self.before(put.at);
         let is_last = self.left.load(SeqCst) == -1;
         if answered.is_ok() || (is_last && self.last_is_made) {
-            let done = store.put_opts(at, data, o).await;
+            let done = put.make().await;
             return answered.and(done);
         }
         Err(answered.unwrap_err())

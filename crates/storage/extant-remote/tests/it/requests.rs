@@ -1,13 +1,11 @@
 //! Requests and bytes that a file system costs at an object store, beside those of two other designs for the same writes and flushes.
 
-use crate::watched::{Watch, Watched};
+use crate::watched::{Put, Watch, Watched};
 use blockdev::BlockDevice;
 use extant::mkfs::MkfsOptions;
 use extant::{Volume, VolumeOptions};
 use extant_remote::{Address, ObjectsDevice, runtime};
-use object_store::memory::InMemory;
-use object_store::path::Path;
-use object_store::{ObjectStore, PutOptions, PutPayload, PutResult, Result};
+use object_store::{PutResult, Result};
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
@@ -26,17 +24,11 @@ struct Counts {
 
 #[async_trait::async_trait]
 impl Watch for Counts {
-    async fn put(
-        &self,
-        store: &InMemory,
-        at: &Path,
-        data: PutPayload,
-        o: PutOptions,
-    ) -> Result<PutResult> {
+    async fn put(&self, put: Put<'_>) -> Result<PutResult> {
         self.puts.fetch_add(1, SeqCst);
         self.put_bytes
-            .fetch_add(data.content_length() as u64, SeqCst);
-        store.put_opts(at, data, o).await
+            .fetch_add(put.data.content_length() as u64, SeqCst);
+        put.make().await
     }
 
     fn read(&self, bytes: u64) {

@@ -11,17 +11,26 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+/// Request that makes an object.
+pub struct Put<'r> {
+    pub at: &'r Path,
+    pub data: PutPayload,
+    store: &'r InMemory,
+    options: PutOptions,
+}
+
+impl Put<'_> {
+    /// Makes the object.
+    pub async fn make(self) -> Result<PutResult> {
+        self.store.put_opts(self.at, self.data, self.options).await
+    }
+}
+
 /// Behaviour of a test at the requests to a store.
 #[async_trait::async_trait]
 pub trait Watch: fmt::Debug + Send + Sync + 'static {
-    /// Makes an object.
-    async fn put(
-        &self,
-        store: &InMemory,
-        at: &Path,
-        data: PutPayload,
-        o: PutOptions,
-    ) -> Result<PutResult>;
+    /// Answers a request that makes an object.
+    async fn put(&self, put: Put<'_>) -> Result<PutResult>;
 
     /// Called before an object is read or deleted.
     fn before(&self, _at: &Path) -> Result<()> {
@@ -59,7 +68,14 @@ impl<W> fmt::Display for Watched<W> {
 #[async_trait::async_trait]
 impl<W: Watch> ObjectStore for Watched<W> {
     async fn put_opts(&self, at: &Path, data: PutPayload, o: PutOptions) -> Result<PutResult> {
-        self.watch.put(&self.store, at, data, o).await
+        let (store, options) = (&*self.store, o);
+        let put = Put {
+            at,
+            data,
+            store,
+            options,
+        };
+        self.watch.put(put).await
     }
     async fn put_multipart_opts(
         &self,
