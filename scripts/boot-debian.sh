@@ -6,8 +6,9 @@
 #   written through a mount of extant's; Debian's cloud kernel boots it with systemd; a script logs in on the serial
 #   line, writes a file and powers off; e2fsck finds no error, and extant reads the file.
 #
-# boot-debian.sh --web boots the image from a web server instead, through extant-remote with an empty cache, and prints the requests
-# and bytes that the server sent. The writes of the machine go to a file of QEMU's.
+# boot-debian.sh --web boots the image from a web server instead, and boot-debian.sh --s3 from an object store, through extant-remote with
+# an empty cache. They print the requests and bytes that the server sent. The writes of the machine go to a file of QEMU's. The store is moto
+# (moto_server: `scripts/test-remote.sh --tools` installs it).
 #
 # Needs root (mmdebstrap and the mount), mmdebstrap, qemu-system-x86, busybox-static, and a mirror of Debian. EXTANT=file
 # names the command to test. The archive is kept below ${XDG_CACHE_HOME:-~/.cache}/extant-qemu for the next time.
@@ -16,11 +17,9 @@ cd "$(dirname "$0")/.."
 
 extant=${EXTANT:-target/release/extant}
 remote=${EXTANT_REMOTE:-$(dirname "$extant")/extant-remote}
-web=
 case ${1:-} in
-    '') ;;
-    --web) web=yes ;;
-    *) echo "usage: boot-debian.sh [--web]" >&2; exit 2 ;;
+    '' | --web | --s3) from=${1:-} ;;
+    *) echo "usage: boot-debian.sh [--web|--s3]" >&2; exit 2 ;;
 esac
 work=$(mktemp -d)
 machine=
@@ -109,19 +108,87 @@ print(server.server_port, flush=True)
 server.serve_forever()' "$1" "$2"
 }
 
+# A way to the store at a port of this machine, which makes a bucket there, and counts gets, lists, other requests and the bytes of answers.
+pass_on() {
+    exec python3 -c '
+import http.client, http.server, os, sys, threading
+store, counts = int(sys.argv[1]), sys.argv[2]
+gets = lists = others = sent = 0
+lock = threading.Lock()
+def count(method, path, length):
+    global gets, lists, others, sent
+    with lock:
+        if "list-type" in path: lists += 1
+        elif method == "GET": gets += 1
+        else: others += 1
+        sent += length
+        with open(counts + ".new", "w") as file: file.write(f"{gets} {lists} {others} {sent}\n")
+        os.rename(counts + ".new", counts)
+def ask(method, path, body, headers):
+    connection = http.client.HTTPConnection("127.0.0.1", store)
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    return answer, answer.read()
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *_): pass
+    def pass_on(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        answer, data = ask(self.command, self.path, body, dict(self.headers))
+        count(self.command, self.path, len(data))
+        self.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("connection", "transfer-encoding", "content-length"): self.send_header(name, value)
+        length = answer.headers["Content-Length"] if self.command == "HEAD" else None
+        self.send_header("Content-Length", length or str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on
+ask("PUT", "/bucket", None, {})
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()' "$1" "$2"
+}
+
 disk=file=$work/root.img,cache=writeback
-if [ -n "$web" ]; then
-    serve "$work/root.img" "$work/counts" >"$work/port" &
+if [ -n "$from" ]; then
+    case $from in
+        --web) serve "$work/root.img" "$work/counts" >"$work/port" & ;;
+        --s3)
+            moto=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+            moto_server -H 127.0.0.1 -p "$moto" >/dev/null 2>&1 &
+            started+=($!)
+            until (: <"/dev/tcp/127.0.0.1/$moto") 2>/dev/null; do
+                kill -0 $! 2>/dev/null || fail "moto_server does not start"
+                sleep 0.1
+            done
+            pass_on "$moto" "$work/counts" >"$work/port" &
+            ;;
+    esac
     started+=($!)
     until [ -s "$work/port" ]; do sleep 0.1; done
+    at=http://127.0.0.1:$(cat "$work/port")
+    address=$at/root.img
+    if [ "$from" = --s3 ]; then
+        export AWS_ENDPOINT_URL=$at AWS_ACCESS_KEY_ID=x AWS_SECRET_ACCESS_KEY=x AWS_REGION=us-east-1
+        address=s3://bucket/root
+        "$extant" push "$work/root.img" "$address" || fail "the image is not pushed"
+        # The program of the push ends after it. Later requests are those of the boot.
+        before=
+        until [ "$before" = "$(cat "$work/counts")" ]; do
+            before=$(cat "$work/counts")
+            sleep 3
+        done
+        read -r gets_before lists_before others_before sent_before <<<"$before"
+    fi
     # It ends if its standard input does.
     mkfifo "$work/alive"
     exec 8<>"$work/alive"
-    "$remote" serve --read-only "$work/socket" "http://127.0.0.1:$(cat "$work/port")/root.img" <&8 >"$work/remote" &
+    "$remote" serve --read-only "$work/socket" "$address" <&8 >"$work/remote" &
     started+=($!)
     until grep -qs ready "$work/remote"; do sleep 0.1; done
     disk="file=nbd+unix:///?socket=$work/socket,snapshot=on"
-    say "a web server has the image, and extant-remote serves it"
+    say "a server has the image, and extant-remote serves it"
 fi
 
 scripts/qemu.sh --kernel "$work"
@@ -149,11 +216,18 @@ done
 kill -0 "$machine" 2>/dev/null && fail "the machine does not power off"
 machine=
 say "the machine is off"
-if [ -n "$web" ]; then
-    read -r requests sent <"$work/counts"
+if [ -n "$from" ]; then
+    if [ "$from" = --web ]; then
+        read -r requests sent <"$work/counts"
+        requests="$requests requests"
+    else
+        read -r gets lists others sent <"$work/counts"
+        requests="$((gets - gets_before)) gets, $((lists - lists_before)) lists, $((others - others_before)) other requests"
+        sent=$((sent - sent_before))
+    fi
     size=$(stat -c %s "$work/root.img")
     used=$(($(stat -c %b "$work/root.img") * 512))
-    echo "$requests requests, $((sent / 1048576)) MiB sent of an image of $((size / 1048576)) MiB, of which $((used / 1048576)) MiB are data"
+    echo "$requests, $((sent / 1048576)) MiB sent of an image of $((size / 1048576)) MiB, of which $((used / 1048576)) MiB are data"
     exit
 fi
 e2fsck -fn "$work/root.img" >/dev/null 2>&1 || fail "e2fsck finds fault with what Debian left"
