@@ -31,7 +31,7 @@ if ! command -v moto_server >/dev/null; then
     export PATH=$PATH:$place/bin
 fi
 # The tests of commands and mounts, and the packages that are tested as a whole.
-tests=(cli::remote cli::push cli::round_trips mount::remote)
+tests=(cli::io_timeout cli::overlay cli::remote cli::push cli::round_trips mount::remote)
 packages="extant-nbd extant-mmp"
 case ${1:-} in
     '') ;;
