@@ -151,6 +151,9 @@ impl From<OsString> for Location {
 impl Address {
     /// Parses an argument as an address. The error suggests what to write instead.
     pub fn given(text: OsString) -> Result<Self, String> {
+        if let Some(why) = schemes::unknown_scheme(&text) {
+            return Err(why);
+        }
         match Location::from(text) {
             Location::Image(address) => Ok(address),
             Location::Host(path) => {
@@ -181,16 +184,20 @@ impl ValueParserFactory for Rooted {
     type Parser = ValueParser;
     fn value_parser() -> ValueParser {
         OsStringValueParser::new()
-            .try_map(|text| match Location::from(text) {
-                Location::Image(address) => Ok(Self(address)),
-                Location::Host(image) if is_stream(&image) => Err(
-                    "an image is read at many places, not from start to end: name a file".into(),
-                ),
-                Location::Host(image) => match slash_forgotten(&image) {
-                    Some(meant) => Err(format!("there is no such file: write {meant}?")),
-                    None => Ok(Self(Address::root(image))),
+            .try_map(
+                |text| match (schemes::unknown_scheme(&text), Location::from(text)) {
+                    (Some(why), _) => Err(why),
+                    (None, Location::Image(address)) => Ok(Self(address)),
+                    (None, Location::Host(image)) if is_stream(&image) => Err(
+                        "an image is read at many places, not from start to end: name a file"
+                            .into(),
+                    ),
+                    (None, Location::Host(image)) => match slash_forgotten(&image) {
+                        Some(meant) => Err(format!("there is no such file: write {meant}?")),
+                        None => Ok(Self(Address::root(image))),
+                    },
                 },
-            })
+            )
             .into()
     }
 }

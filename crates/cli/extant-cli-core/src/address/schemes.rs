@@ -1,5 +1,6 @@
 //! The schemes of addresses of images that are not on this machine.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -28,6 +29,24 @@ pub fn scheme_len(address: &[u8]) -> Option<usize> {
     scheme.map(|scheme| scheme.len()).or(rbd)
 }
 
+/// Returns why an address of another program is not the address of an image: `ssh://HOST/DISK` is not a path in an image of the name `ssh`.
+pub fn unknown_scheme(text: &OsStr) -> Option<String> {
+    let bytes = text.as_bytes();
+    let at = bytes.windows(3).position(|part| part == b"://")?;
+    let (scheme, _) = bytes.split_at(at);
+    let is_name = scheme.len() > 1
+        && scheme
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"+-".contains(b));
+    if !is_name || scheme_len(bytes).is_some() || Path::new(OsStr::from_bytes(scheme)).exists() {
+        return None;
+    }
+    Some(format!(
+        "{}: images have no such address (try nbd://, nbds://, https://, s3://, gs://, az:// or rbd:)",
+        text.display()
+    ))
+}
+
 fn has_scheme(image: &Path, schemes: &[&[u8]]) -> bool {
     let bytes = image.as_os_str().as_bytes();
     schemes.iter().any(|scheme| bytes.starts_with(scheme))
@@ -52,6 +71,28 @@ fn is_rbd(image: &Path) -> bool {
 /// Returns whether the image is on an NBD server, a web server, an object store or a Ceph cluster.
 pub fn is_remote(image: &Path) -> bool {
     scheme_len(image.as_os_str().as_bytes()).is_some()
+}
+
+#[test]
+fn addresses_of_other_programs_are_not_paths() {
+    let refused = |text: &str| unknown_scheme(OsStr::new(text)).is_some();
+    for text in [
+        "ssh://host/disk",
+        "tcp://127.0.0.1:10809/disk",
+        "iscsi://h/t/1",
+    ] {
+        assert!(refused(text), "{text}");
+    }
+    for text in [
+        "nbd://h/x",
+        "rbd:p/i",
+        "disk.img://etc",
+        "dir/disk://etc",
+        "d://etc",
+        "disk:/etc",
+    ] {
+        assert!(!refused(text), "{text}");
+    }
 }
 
 #[test]

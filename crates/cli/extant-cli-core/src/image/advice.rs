@@ -3,6 +3,7 @@
 use super::failed_open::about_open;
 use super::present_content::{content, first_partition, is_disk};
 use super::store;
+use crate::address::schemes::is_remote;
 use crate::messages::advised::advised;
 use blockdev::Access;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -61,6 +62,19 @@ fn about_length(image: &Path, error: anyhow::Error) -> anyhow::Error {
         let block = 1024_u64.checked_shl(sb.log_block_size.get())?;
         sb.blocks_count().checked_mul(block)
     });
+    if let Some(volume) = volume.filter(|_| is_remote(image)) {
+        let device = store::open(image, Access::ReadOnly);
+        return match device {
+            Ok(device) if device.len() < volume => advised(
+                one_line(&error),
+                format_args!(
+                    "the server has {} bytes of a volume of {volume}: make the image on the server as long",
+                    device.len()
+                ),
+            ),
+            _ => error,
+        };
+    }
     let file = image.metadata().ok().filter(std::fs::Metadata::is_file);
     match (volume, file) {
         (Some(volume), Some(file)) if file.len() < volume && store::is_plain(image) => {

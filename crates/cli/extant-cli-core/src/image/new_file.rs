@@ -1,9 +1,10 @@
 //! Files of new images: raw, or packed when they are complete, as their names or `--format` ask.
 
+use crate::address::schemes::unknown_scheme;
 use crate::messages::advised::advised;
 use crate::messages::mkfs_progress::Bar;
 use crate::mounts::server_exit::open_when_free;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use blockdev::{Access, BlockDevice, FileDevice};
 use extant::mkfs::Progress as _;
 use extant_disk::{NewFormat, NewImage, Packing};
@@ -184,6 +185,9 @@ fn no_place(image: &Path, e: io::Error) -> anyhow::Error {
         .filter(|d| !d.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     let dir = dir.display();
+    if let Some(why) = unknown_scheme(image.as_os_str()) {
+        return anyhow!(why);
+    }
     match kind {
         io::ErrorKind::NotFound => advised(
             one_line(&error),

@@ -9,7 +9,8 @@ use crate::messages::advised::advised;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::Access;
 use extant_nbd::{NbdDevice, NbdUrl, Options};
-use extant_terminal::{interrupt, output};
+use extant_terminal::interrupt::{self, Interrupted};
+use extant_terminal::output::{self, one_line};
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -38,7 +39,17 @@ const MAX_LINE: usize = 1000;
 /// becomes longer.
 pub fn make(image: &Path, size: u64) -> Result<()> {
     let address = image.to_str().context("the address of a store is text")?;
-    connect(&with_size(address, size), Access::ReadWrite).map(drop)
+    let sized = with_size(address, size);
+    let made = connect(&sized, Access::ReadWrite);
+    // The user gave the size elsewhere.
+    let made = made.map_err(|error| {
+        if error.is::<Interrupted>() {
+            error
+        } else {
+            anyhow!(one_line(&error).replace(&sized, address))
+        }
+    });
+    made.map(drop)
 }
 
 /// Adds the size of an image to its address, so that opening it for writing makes it.

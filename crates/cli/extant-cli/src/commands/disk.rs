@@ -6,6 +6,7 @@ use crate::transfer::OwnerArgs;
 use anyhow::{Context, Result, ensure};
 use blockdev::{BlockDevice, PartDevice};
 use extant::mkfs::{MkfsOptions, Prepared};
+use extant_cli_core::address::schemes::is_remote;
 use extant_cli_core::format::clock;
 use extant_cli_core::format::show::{count, human};
 use extant_cli_core::image::new_file::{Format, NewFile};
@@ -188,6 +189,11 @@ fn may_be_made(args: &Args) -> Result<bool> {
 pub fn run(args: &Args) -> Result<()> {
     let path = &args.disk;
     let name = || path.display().to_string();
+    ensure!(
+        !is_remote(path),
+        "{}: extant disk makes a file, and extant push copies it to a server",
+        name()
+    );
     let format = Format::of(args.format, path)?;
     let new = may_be_made(args)?;
     let id = disk_id(args)?;

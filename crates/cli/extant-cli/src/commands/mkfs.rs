@@ -614,7 +614,14 @@ fn make(
         };
         file.insert(made.with_context(context)?).device()
     } else {
-        place.insert(store::open(image, Access::ReadWrite)?)
+        let device = store::open(image, Access::ReadWrite)?;
+        let (given, size) = (device.len(), prepared.size());
+        ensure!(
+            size <= given,
+            "{}: has {given} bytes, and the file system would have {size}: leave out --size, or make the device larger",
+            context()
+        );
+        place.insert(device)
     };
     let written = prepared.write(device);
     let sync_seconds = bar.flush_seconds();
@@ -656,7 +663,17 @@ pub fn may_overwrite(image: &Path, force: bool) -> Result<()> {
     if force {
         return Ok(());
     }
-    let Some(held) = present_content::content(image).with_context(context)? else {
+    let held = present_content::content(image).map_err(|error| {
+        // The error of a server begins with the name.
+        let is_named = error.to_string().starts_with(&context());
+        let error = anyhow::Error::new(error);
+        if is_named {
+            error
+        } else {
+            error.context(context())
+        }
+    });
+    let Some(held) = held? else {
         return Ok(());
     };
     if output::ask(&format!("{} holds {held}. Overwrite it?", context()))? {

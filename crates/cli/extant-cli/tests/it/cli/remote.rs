@@ -159,9 +159,41 @@ fn what_is_wrong_with_a_server_is_said() {
         let said = s.fails(&["info", nowhere]);
         assert!(said.lines().count() <= 2, "{nowhere}: {said}");
     }
+    assert_eq!(
+        s.fails(&["mkfs", &url, "-q"]),
+        format!("error: {url}: Connection refused")
+    );
     // Shorter than the volume in it.
     std::fs::write(s.host("short"), &before[..16 << 20]).unwrap();
     let (_server, short) = serve(&s, "short", &[]);
     s.fails(&["ls", &format!("{short}:/")]);
+    for (args, why) in [
+        (
+            vec!["repair", "-n", &short],
+            "the server has 16777216 bytes of a volume of 33554432: make the image on the server as long",
+        ),
+        (
+            vec!["mkfs", &short, "-q", "--force", "--size", "32M"],
+            "has 16777216 bytes, and the file system would have 33554432: leave out --size, or make the device larger",
+        ),
+        (
+            vec!["disk", &short, "--ext4", "root=:1M"],
+            "extant disk makes a file, and extant push copies it to a server",
+        ),
+        (
+            vec!["mkfs", "ssh://host/disk", "--size", "1M"],
+            "ssh://host/disk: images have no such address (try nbd://,",
+        ),
+        (
+            vec!["ls", "tcp://127.0.0.1:10809/disk"],
+            "images have no such address",
+        ),
+    ] {
+        let said = s.run(&args).stderr;
+        assert!(
+            said.contains(why) && said.lines().count() == 1,
+            "{args:?}: {said}"
+        );
+    }
     assert!(std::fs::read(s.host("disk")).unwrap() == before);
 }
