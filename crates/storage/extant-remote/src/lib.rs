@@ -3,6 +3,7 @@
 mod address;
 mod cache;
 mod disk_cache;
+mod errors;
 mod holder;
 mod objects;
 mod rbd;

@@ -25,6 +25,12 @@ snapshot keeps the present state of an image: ADDRESS@NAME opens it.
 Credentials come from the environment and the files of the store's own tools.";
 
 fn main() -> ExitCode {
+    // The program that started this one shows no other output.
+    std::panic::set_hook(Box::new(|panic| {
+        let text = panic.to_string();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        say(&format!("error: {}", words.join(" ")));
+    }));
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words.as_slice() {

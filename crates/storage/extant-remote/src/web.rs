@@ -1,8 +1,9 @@
 //! A file of a web server as a device that is only read.
 
-use crate::address::{Address, NO_RANGES, failed, wrong};
+use crate::address::Address;
 use crate::cache::Cache;
 use crate::disk_cache::DiskCache;
+use crate::errors::{NO_RANGES, failed, wrong};
 use crate::requests::repeat;
 use blockdev::BlockDevice;
 use bytes::Bytes;

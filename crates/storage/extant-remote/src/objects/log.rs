@@ -2,8 +2,9 @@
 
 use super::map::Map;
 use super::segment::{self, CLAIMED, Head, SegmentKind};
-use crate::address::{Address, failed, wrong};
+use crate::address::Address;
 use crate::disk_cache::DiskCache;
+use crate::errors::{failed, wrong};
 use crate::holder;
 use crate::requests::{self, ATTEMPTS, io_timeout};
 use bytes::Bytes;

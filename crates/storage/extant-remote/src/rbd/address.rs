@@ -1,6 +1,7 @@
 //! Addresses of images of a Ceph cluster: `rbd:POOL/IMAGE`, `rbd:POOL/NAMESPACE/IMAGE`, each with `@SNAPSHOT` and fields behind `?`.
 
-use crate::address::{size, wrong};
+use crate::address::size;
+use crate::errors::wrong;
 use crate::requests::io_timeout;
 use std::io;
 use std::time::Duration;

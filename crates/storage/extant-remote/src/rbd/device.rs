@@ -3,7 +3,7 @@
 use super::address::RbdAddress;
 use super::ceph::{Cluster, Image, Operation, Pool};
 use super::lock;
-use crate::address::wrong;
+use crate::errors::wrong;
 use crate::requests::check_range;
 use blockdev::BlockDevice;
 use std::io;
