@@ -34,8 +34,12 @@ fn open(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Connect
     };
     stream.set_timeouts(Some(limit), Some(limit))?;
     let export = negotiate(&mut stream, &url.export).map_err(|error| match error.kind() {
-        // The error of the system has no time: "Resource temporarily unavailable".
+        // The errors of the system are "Resource temporarily unavailable" and "failed to fill whole buffer".
         io::ErrorKind::WouldBlock => no_reply(limit),
+        io::ErrorKind::UnexpectedEof => io::Error::new(
+            error.kind(),
+            "the server ended the connection in the handshake",
+        ),
         _ => error,
     })?;
     let connection = Connection::start(stream, Patience::new(options), export.extended)?;

@@ -4,8 +4,8 @@ use std::io::{self, Read, Write};
 
 use crate::numbers::{
     ALLOCATION, OPT_EXTENDED_HEADERS, OPT_GO, OPT_LIST, OPT_MAGIC, OPT_REPLY_MAGIC,
-    OPT_SET_META_CONTEXT, OPT_STRUCTURED_REPLY, REP_ACK, REP_ERR_UNKNOWN, REP_ERROR, REP_INFO,
-    REP_META_CONTEXT, REP_SERVER,
+    OPT_SET_META_CONTEXT, OPT_STRUCTURED_REPLY, REP_ACK, REP_ERR_TLS_REQD, REP_ERR_UNKNOWN,
+    REP_ERROR, REP_INFO, REP_META_CONTEXT, REP_SERVER,
 };
 use crate::protocol::{array, number, protocol, shown};
 
@@ -131,9 +131,14 @@ fn checked(export: Export) -> io::Result<Export> {
 }
 
 fn refused(name: &str, kind: u32, data: &[u8]) -> io::Error {
+    if kind == REP_ERR_TLS_REQD {
+        let why = "the server wants TLS: use nbds://HOST/EXPORT";
+        return io::Error::new(io::ErrorKind::PermissionDenied, why);
+    }
     let why = shown(data);
+    let colon = if why.is_empty() { "" } else { ": " };
     io::Error::other(format!(
-        "export '{name}': the server refuses it (error {}): {why}",
+        "export '{name}': the server refuses it (error {}){colon}{why}",
         kind & !REP_ERROR
     ))
 }

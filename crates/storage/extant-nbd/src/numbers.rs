@@ -19,6 +19,7 @@ pub const REP_META_CONTEXT: u32 = 4;
 pub const REP_ERROR: u32 = 1 << 31;
 pub const REP_ERR_UNSUP: u32 = REP_ERROR | 1;
 pub const REP_ERR_INVALID: u32 = REP_ERROR | 3;
+pub const REP_ERR_TLS_REQD: u32 = REP_ERROR | 5;
 pub const REP_ERR_UNKNOWN: u32 = REP_ERROR | 6;
 /// Name of the context that tells which ranges are allocated, and which are zeros.
 pub const ALLOCATION: &[u8] = b"base:allocation";

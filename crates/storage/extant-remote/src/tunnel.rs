@@ -8,10 +8,11 @@ use crate::requests::{io_timeout, runtime};
 use crate::server::MAX_OPTION;
 use extant_nbd::numbers::{OPT_MAGIC, OPT_REPLY_MAGIC, OPT_STARTTLS, REP_ACK};
 use extant_nbd::{NbdDevice, NbdUrl, Options};
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::TcpStream;
@@ -96,6 +97,11 @@ impl TlsAddress {
     }
 }
 
+/// Takes an error that another thread left.
+fn take(error: &Mutex<Option<io::Error>>) -> Option<io::Error> {
+    error.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 fn at(path: &Path, error: impl std::fmt::Display) -> io::Error {
     let text = format!("{}: {error}", path.display());
     io::Error::new(ErrorKind::InvalidInput, text)
@@ -123,6 +129,8 @@ pub struct Tunnel {
     runtime: Runtime,
     stream: TlsStream<TcpStream>,
     greeting: [u8; GREETING],
+    /// Whether the client has a certificate.
+    has_certificate: bool,
 }
 
 impl Tunnel {
@@ -146,13 +154,27 @@ impl Tunnel {
         let place = place.split('?').next().unwrap_or(place);
         let url = NbdUrl::parse(&format!("nbd://{place}?{}", parsed.fields))?;
         let address = address.to_owned();
+        // A refusal of the server, which the client hears as the end of its stream.
+        let refusal = Arc::new(Mutex::new(None));
+        let of_dial = Arc::clone(&refusal);
         let dial = move |limit: Duration| {
+            if let Some(why) = take(&of_dial) {
+                return Err(why);
+            }
             let tunnel = Self::open_within(&address, runtime()?, limit.min(LIMIT))?;
             let (client, server) = UnixStream::pair()?;
+            let of_tunnel = Arc::clone(&of_dial);
+            let serve = move || {
+                let kept = server.try_clone();
+                let served = tunnel.serve(server);
+                let refused = served.err().filter(|e| e.kind() == ErrorKind::InvalidData);
+                *of_tunnel.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+                // The stream ends after the refusal is known.
+                drop(kept);
+            };
             std::thread::Builder::new()
                 .name("tunnel".into())
-                // The client hears of an error as the end of its stream.
-                .spawn(move || tunnel.serve(server))?;
+                .spawn(serve)?;
             Ok(client)
         };
         let options = Options {
@@ -160,7 +182,8 @@ impl Tunnel {
             io_timeout,
             ..Options::default()
         };
-        NbdDevice::connect(&url, &options).map(Some)
+        let device = NbdDevice::connect(&url, &options);
+        device.map(Some).map_err(|e| take(&refusal).unwrap_or(e))
     }
 
     /// Connects to the server, and checks its certificate.
@@ -174,6 +197,7 @@ impl Tunnel {
     fn open_within(address: &str, runtime: Runtime, limit: Duration) -> io::Result<Self> {
         let parsed = TlsAddress::parse(address)?;
         let config = parsed.config()?;
+        let has_certificate = config.client_auth_cert_resolver.has_certs();
         let connected = runtime.block_on(async {
             let within = timeout(limit, connect(&parsed, config)).await;
             within.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
@@ -183,6 +207,7 @@ impl Tunnel {
             runtime,
             stream,
             greeting,
+            has_certificate,
         })
     }
 
@@ -196,16 +221,40 @@ impl Tunnel {
             client.read_exact(&mut [0; 4]).await?;
             let (mut from_client, mut to_client) = client.split();
             let (mut from_server, mut to_server) = tokio::io::split(&mut self.stream);
+            let answered = Cell::new(false);
+            let answers = async {
+                let mut first = vec![0; 4096];
+                let length = from_server.read(&mut first).await?;
+                if length == 0 {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+                answered.set(true);
+                to_client.write_all(&first[..length]).await?;
+                copy(&mut from_server, &mut to_client).await
+            };
             let done = tokio::select! {
                 done = copy(&mut from_client, &mut to_server) => done,
-                done = copy(&mut from_server, &mut to_client) => done,
+                done = answers => done,
             };
             match done {
+                Err(e) if !answered.get() => Err(refused(&e, self.has_certificate)),
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => Ok(()),
                 done => done.map(drop),
             }
         })
     }
+}
+
+/// Returns the error of a connection that the server ended before its first answer. It learns of the client's certificate after the client
+/// holds the connection for established.
+fn refused(error: &io::Error, has_certificate: bool) -> io::Error {
+    let why = if has_certificate {
+        error.to_string()
+    } else {
+        "it may ask for a certificate: client-cert.pem and client-key.pem in tls-certificates=DIR"
+            .into()
+    };
+    protocol(format_args!("it ended the connection after TLS: {why}"))
 }
 
 async fn connect(

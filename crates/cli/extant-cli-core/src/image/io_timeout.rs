@@ -65,13 +65,13 @@ pub fn bound() {
     BOUND.store(true, Ordering::Relaxed);
 }
 
-/// Time of a wait before a user who wants to wait is told of it.
+/// Length of a wait after which a note is printed for a user who wants to wait.
 const NOTED_AFTER: Duration = Duration::from_secs(5);
 
-/// Whether the user was told.
+/// Whether the note was printed.
 static NOTED: AtomicBool = AtomicBool::new(false);
 
-/// Tells the user of the first long wait, if the user has set a time: the address may be wrong.
+/// Prints a note about the first long wait, if the user has set a time: the address may be wrong.
 pub fn note_wait(address: &str, waited: Duration) {
     if get().is_some() && waited >= NOTED_AFTER && !NOTED.swap(true, Ordering::Relaxed) {
         output::note(format_args!(

@@ -11,12 +11,12 @@ use blockdev::Access;
 use extant_nbd::{NbdDevice, NbdUrl, Options};
 use extant_terminal::interrupt::{self, Interrupted};
 use extant_terminal::output::{self, one_line};
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ const LONGEST: Duration = Duration::from_secs(600);
 pub(super) const NBD_AT_END: Duration = Duration::from_secs(15);
 /// Time that the program has to report an error after the time of the user.
 const MARGIN: Duration = Duration::from_secs(1);
+/// Time that the program has to report why it serves nothing.
+const LAST_LINE: Duration = Duration::from_secs(2);
 /// A line of the program that is longer is cut.
 const MAX_LINE: usize = 1000;
 
@@ -153,16 +155,39 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
         ..io_timeout::options(address, at_end(address))
     };
     let device = NbdDevice::connect(&url, &options);
-    let serves = device.is_ok();
     // The program ends when nothing has its connection any more.
     drop(options);
+    watch(address, device, child, out)
+}
+
+/// Reports what the program writes while it serves. If there is no connection, returns the error of the program, which knows better why.
+fn watch(
+    address: &str,
+    device: io::Result<NbdDevice>,
+    mut child: Child,
+    mut out: BufReader<ChildStdout>,
+) -> Result<NbdDevice> {
+    let (last, lines) = sync_channel(1);
+    let serves = device.is_ok();
     std::thread::spawn(move || {
         if serves {
             report(out);
+        } else {
+            // The caller may have given up.
+            let _ = last.send(line(&mut out));
         }
         let _ = child.wait();
     });
-    device.with_context(|| address.to_owned())
+    device.or_else(|error| {
+        let line = lines.recv_timeout(LAST_LINE).ok().flatten();
+        match line
+            .as_deref()
+            .and_then(|line| line.strip_prefix("error: "))
+        {
+            Some(why) => bail!("{address}: {PROGRAM}: {why}"),
+            None => Err(error).context(address.to_owned()),
+        }
+    })
 }
 
 /// Reads the first line on another thread, so that a user can end the wait for a server that is silent. The program ends with

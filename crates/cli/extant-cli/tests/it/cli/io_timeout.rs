@@ -23,6 +23,15 @@ fn called(name: &str) -> Command {
     command
 }
 
+/// Returns whether a command handles SIGINT, which would end it at once before.
+fn has_handler(child: &Child) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigCgt:\t"));
+    u64::from_str_radix(caught.unwrap(), 16).unwrap() & 1 << 1 != 0
+}
+
 /// Starts a command without waiting for its end.
 fn start(args: &[&str]) -> Child {
     called("extant")
@@ -82,6 +91,7 @@ fn fails_in_time_or_by_ctrl_c(url: &str) {
     is_between(took, 3, 12);
     let began = Instant::now();
     let child = start(&["ls", url, "--io-timeout", "never"]);
+    wait_until(|| has_handler(&child));
     std::thread::sleep(Duration::from_secs(1));
     signal(&child, Signal::INT);
     let (ran, took) = end(child, began);

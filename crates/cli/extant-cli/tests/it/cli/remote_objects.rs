@@ -302,15 +302,19 @@ fn commands_work_over_tls() {
     needs::tools!("nbdkit", "openssl");
     let s = Scratch::empty();
     let pki = certificates(&s);
-    let port = free_port();
-    let mut command = Command::new("nbdkit");
-    command
-        .args(["-f", "-i", "127.0.0.1", "-p", &port.to_string()])
-        .args(["-e", "disk", "--tls=require"])
-        .arg(format!("--tls-certificates={pki}"))
-        .args(["memory", "64M"]);
-    let _server = Server::start(&mut command, port);
-    let url = format!("nbds://localhost:{port}/disk?tls-certificates={pki}");
+    let serve = |more: &[&str]| {
+        let port = free_port();
+        let mut command = Command::new("nbdkit");
+        command
+            .args(["-f", "-i", "127.0.0.1", "-p", &port.to_string()])
+            .args(["-e", "disk", "--tls=require"])
+            .arg(format!("--tls-certificates={pki}"))
+            .args(more)
+            .args(["memory", "64M"]);
+        let url = format!("nbds://localhost:{port}/disk?tls-certificates={pki}");
+        (Server::start(&mut command, port), port, url)
+    };
+    let (_server, port, url) = serve(&[]);
     ok(&["mkfs", &url, "-q", "-L", "far", "-O", "^mmp"]);
     assert!(ok(&["info", &url]).contains("far"));
     ok(&["check", &url]);
@@ -318,4 +322,17 @@ fn commands_work_over_tls() {
         &["info", &format!("nbds://localhost:{port}/disk")],
         "invalid peer certificate",
     );
+    fails(
+        &["info", &format!("nbd://localhost:{port}/disk")],
+        "the server wants TLS: use nbds://HOST/EXPORT",
+    );
+    // A refusal of the server is final, however long the user would wait.
+    let (_server, _, url) = serve(&["--tls-verify-peer"]);
+    for time in [&[][..], &["--io-timeout", "never"]] {
+        let args = [&["info", &url], time].concat();
+        fails(
+            &args,
+            "it ended the connection after TLS: it may ask for a certificate",
+        );
+    }
 }
