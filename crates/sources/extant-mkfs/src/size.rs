@@ -119,7 +119,9 @@ impl Sizer<'_> {
             // The resize inode itself is a file of more than 2 GiB, then.
             params.features.ro_compat |= RoCompat::LARGE_FILE;
         }
-        even_groups(&mut params);
+        if self.options.inodes.is_none() {
+            even_groups(&mut params);
+        }
         let mut layout = Layout::new(&params)?;
         let version = self.options.hash_version;
         let sb = &mut layout.superblock;
@@ -345,7 +347,8 @@ fn round(size: u64) -> u64 {
     }
 }
 
-/// Makes groups smaller, and about equal, if their bitmaps could not count the inodes.
+/// Makes groups smaller, and about equal, if their bitmaps could not count the inodes that the content needs. A count
+/// that the user gives is rounded by the layout, as by mke2fs.
 fn even_groups(p: &mut LayoutParams) {
     let (Inodes::Count(inodes), None) = (p.inodes, p.blocks_per_group) else {
         return;

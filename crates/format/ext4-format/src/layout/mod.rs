@@ -88,7 +88,12 @@ impl Layout {
         let mut params = params.clone();
         resolve_features(&mut params)?;
         check_values(&params)?;
-        let sizing = Sizing::new(&params)?;
+        let mut sizing = Sizing::new(&params)?;
+        if !params.features.has_meta_bg() && sizing.descriptors_crowd_a_group() {
+            params.features.incompat.insert(Incompat::META_BG);
+            params.features.compat.remove(Compat::RESIZE_INODE);
+            sizing = Sizing::new(&params)?;
+        }
         let mut superblock = fill_superblock(&params, &sizing)?;
         let geometry = Geometry::new(&superblock)
             .map_err(|_| cannot("a volume of these sizes: descriptors beyond the first group"))?;
@@ -346,6 +351,13 @@ impl Sizing {
             .div_ceil(u64::from(self.desc_per_block))
             .saturating_sub(u64::from(self.gdt_blocks));
         blocks.min(u64::from(p.block_size / 4)) as u32
+    }
+
+    /// Returns whether all descriptors, with those reserved for growth, take more than three quarters of a group. mke2fs
+    /// then spreads the descriptors over the groups.
+    fn descriptors_crowd_a_group(&self) -> bool {
+        let descriptors = u64::from(self.gdt_blocks) + u64::from(self.reserved_gdt);
+        descriptors * 4 > u64::from(self.blocks_per_group) * 3
     }
 
     /// Returns the number of blocks of metadata that the last group must be able to hold.
