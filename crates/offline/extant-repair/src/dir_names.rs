@@ -135,7 +135,9 @@ pub(crate) fn read_leaf(
             Err(why) => {
                 let target = record.inode;
                 read.tell(|| format!("\"{}\" leads to inode {target}, which {why}", shown()));
-                read.lost = Some("the name");
+                if !is_free(session, target) {
+                    read.lost = Some("the name");
+                }
                 continue;
             }
         };
@@ -231,6 +233,23 @@ fn verdict(
         InodeUse::File(FileType::Directory) if elsewhere() => Err("has a name elsewhere"),
         InodeUse::File(file_type) => Ok(file_type),
     }
+}
+
+/// Returns whether an inode for files is free by its record. A name that leads to it then leads to nothing that can be
+/// lost. An inode whose record cannot be read, or that another mend would clear, is not free, and a number that no file
+/// can have may be a damaged one.
+fn is_free(session: &Session<'_, '_>, ino: InodeNr) -> bool {
+    if ino.0 < session.geo.first_ino {
+        return false;
+    }
+    let Ok(Some(raw)) = session.read_record(ino) else {
+        return false;
+    };
+    let short = |at: usize| raw.get(at..).and_then(<[u8]>::first_chunk::<2>);
+    let is_zero = |at: usize| short(at) == Some(&[0; 2]);
+    let (mode, deletion, links) = (0, 20, 26);
+    let is_deleted = !is_zero(deletion) || !is_zero(deletion + 2);
+    is_zero(links) && (is_zero(mode) || is_deleted)
 }
 
 /// Counts a name.
