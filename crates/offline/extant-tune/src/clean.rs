@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use blockdev::BlockDevice;
-use extant_check::{CheckOptions, Report};
+use extant_check::{CheckOptions, Finding, Report, Rule, Severity};
 
 pub(crate) fn as_it_stands() -> CheckOptions {
     CheckOptions {
@@ -19,8 +19,36 @@ pub(crate) fn require_clean(device: &dyn BlockDevice) -> Result<(), Error> {
     }
 }
 
+/// Fails for an image with faults other than wrong counts of quotas. A change of features removes the files of quotas or
+/// counts anew, and is checked with them afterwards.
+pub(crate) fn require_clean_except_quotas(device: &dyn BlockDevice) -> Result<(), Error> {
+    let mut report = extant_check::check(device, &as_it_stands())?;
+    report
+        .findings
+        .retain(|finding| finding.rule != Rule::QuotaUsage);
+    match fault(&report) {
+        Some(finding) => Err(Error::NotClean(finding)),
+        None => Ok(()),
+    }
+}
+
+/// Returns the error of a change whose result has a fault, if it has one. A wrong count of a quota was there before the
+/// change.
+pub(crate) fn broken(report: &Report) -> Option<Error> {
+    let finding = fault(report)?;
+    let mut faults = report.findings.iter().filter(|f| is_fault(f));
+    Some(if faults.all(|fault| fault.rule == Rule::QuotaUsage) {
+        Error::NotClean(finding)
+    } else {
+        Error::Broken(finding)
+    })
+}
+
+fn is_fault(finding: &Finding) -> bool {
+    finding.rule.severity() == Severity::Fault
+}
+
 pub(crate) fn fault(report: &Report) -> Option<String> {
-    let is_fault = |f: &&extant_check::Finding| f.rule.severity() == extant_check::Severity::Fault;
-    let finding = report.findings.iter().find(is_fault)?;
+    let finding = report.findings.iter().find(|f| is_fault(f))?;
     Some(finding.to_string())
 }

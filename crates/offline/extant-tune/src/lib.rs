@@ -30,7 +30,7 @@ pub use options::{CLEARABLE, SETTABLE, TuneOptions};
 pub use trim::{FreeSpace, Freed};
 
 use blockdev::BlockDevice;
-use clean::{as_it_stands, fault, require_clean};
+use clean::{as_it_stands, broken, require_clean_except_quotas};
 use error::refused;
 use ext4_image::MemOverlay;
 use image::Image;
@@ -71,7 +71,7 @@ pub struct Plan {
 pub fn plan(device: &dyn BlockDevice, options: &TuneOptions) -> Result<Plan, Error> {
     let structural = options.is_structural();
     if structural {
-        require_clean(device)?;
+        require_clean_except_quotas(device)?;
     }
     let overlay = MemOverlay::new(device);
     let mut image = Image::open(&overlay, structural)?;
@@ -94,8 +94,8 @@ pub fn plan(device: &dyn BlockDevice, options: &TuneOptions) -> Result<Plan, Err
     } else {
         None
     };
-    if let Some(finding) = report.as_ref().and_then(fault) {
-        return Err(Error::Broken(finding));
+    if let Some(error) = report.as_ref().and_then(broken) {
+        return Err(error);
     }
     let writes = overlay.into_changes()?;
     Ok(Plan {
