@@ -9,7 +9,8 @@ use ext4_format::inode::flags::{DIRSYNC, EXTENTS, USER_MODIFIABLE};
 use extant_cli_core::address::Location;
 use extant_cli_core::format::attr_flags::{LONG_NAMES, columns_of_host, letter_bit, number};
 use extant_terminal::output::complain;
-use rustix::fs::{IFlags, OFlags, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{Dir, DirEntry, IFlags, OFlags, ioctl_getflags, ioctl_setflags};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -56,7 +57,7 @@ fn open(path: &Path) -> Result<Opened, String> {
         .map_err(|e| format!("{} while trying to stat {}", plain(&e), path.display()))?;
     let reading = |e: io::Error| format!("{} while reading flags on {}", plain(&e), path.display());
     if !meta.is_file() && !meta.is_dir() {
-        return Err(reading(rustix::io::Errno::OPNOTSUPP.into()));
+        return Err(reading(Errno::OPNOTSUPP.into()));
     }
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
@@ -75,20 +76,32 @@ fn plain(error: &io::Error) -> String {
 }
 
 fn flags_of(file: &File, path: &Path) -> Result<u32, String> {
-    let found = ioctl_getflags(file).map_err(io::Error::from);
+    // File systems without flags do not know the call.
+    let found = ioctl_getflags(file).map_err(|error| match error {
+        Errno::NOTTY => Errno::OPNOTSUPP.into(),
+        error => io::Error::from(error),
+    });
     let found = found.map(|flags| flags.bits());
     found.map_err(|e| format!("{} while reading flags on {}", plain(&e), path.display()))
 }
 
-/// Returns the names in a directory, in their order on disk.
+/// Returns the names in a directory, in their order on disk, with `.` and `..`.
 fn names(dir: &Path) -> Result<Vec<PathBuf>, String> {
-    let read = || {
-        std::fs::read_dir(dir)?
-            .map(|entry| Ok(entry?.path()))
-            .collect()
+    let read = || -> io::Result<Vec<PathBuf>> {
+        let entries = Dir::read_from(File::open(dir)?)?;
+        let path = |entry: rustix::io::Result<DirEntry>| -> io::Result<PathBuf> {
+            let entry = entry?;
+            Ok(dir.join(OsStr::from_bytes(entry.file_name().to_bytes())))
+        };
+        entries.map(path).collect()
     };
-    let found: io::Result<_> = read();
-    found.map_err(|e| format!("{}: {}", dir.display(), plain(&e)))
+    read().map_err(|e| format!("{}: {}", dir.display(), plain(&e)))
+}
+
+/// Returns whether a path of [`names`] is `.` or `..`.
+fn is_dot(path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    path.ends_with(b"/.") || path.ends_with(b"/..")
 }
 
 /// Options of a listing of `lsattr`.
@@ -164,18 +177,18 @@ impl Listing {
                 return Ok(());
             }
         };
-        let dots = self.all.then(|| [dir.join("."), dir.join("..")]);
-        for path in dots.iter().flatten() {
-            self.one(path)?;
-        }
         for path in names {
             let name = path.file_name().unwrap_or_default().as_bytes();
-            if name.starts_with(b".") && !self.all {
+            if (name.starts_with(b".") || is_dot(&path)) && !self.all {
                 continue;
             }
-            self.one(&path)?;
+            // Directories contain files without flags, such as links. They are reported, but are no failure.
+            match self.line(&path) {
+                Ok(line) => write(&[&line])?,
+                Err(line) => complain(line),
+            }
             let is_dir = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
-            if self.recursive && is_dir {
+            if self.recursive && is_dir && !is_dot(&path) {
                 write(&[b"\n", path.as_os_str().as_bytes(), b":\n"])?;
                 self.directory(&path)?;
                 write(&[b"\n"])?;
@@ -348,7 +361,7 @@ impl Change {
         }
         match names(path) {
             Ok(names) => {
-                for below in names {
+                for below in names.into_iter().filter(|path| !is_dot(path)) {
                     // Links and devices below a directory have no flags.
                     let kind = below.symlink_metadata().map(|meta| meta.file_type());
                     if kind.is_ok_and(|kind| kind.is_file() || kind.is_dir()) {

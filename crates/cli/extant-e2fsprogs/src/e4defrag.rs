@@ -10,7 +10,9 @@ use extant_fuse::control::Fragments;
 use extant_terminal::output::{complain, one_line};
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::Metadata;
 use std::io::Write as _;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 /// Number of files listed for a directory.
@@ -54,7 +56,7 @@ impl Mover {
     }
 }
 
-/// A regular file, its extents and its size.
+/// A regular file, its extents and the size of its blocks in KiB.
 struct FileCounts {
     name: String,
     found: Fragments,
@@ -120,6 +122,12 @@ pub(super) fn answer(called: &Called) -> Answered {
 
 fn place(operand: &OsString) -> anyhow::Result<Mover> {
     let path = Path::new(operand);
+    let is_device = |meta: &Metadata| meta.file_type().is_block_device();
+    if let Ok(meta) = path.symlink_metadata()
+        && !(meta.is_file() || meta.is_dir() || path.metadata().is_ok_and(|meta| is_device(&meta)))
+    {
+        anyhow::bail!("{}: File is not regular file", path.display());
+    }
     if let Some(found) = MountedPath::find(path)? {
         return Ok(Mover::Server(found));
     }
@@ -142,17 +150,18 @@ fn unfit(file: &Met) -> Option<&'static str> {
 }
 
 fn seen(place: &mut Mover, file: &Met, name: String) -> anyhow::Result<FileCounts> {
+    let found = place.fragments(file)?;
     Ok(FileCounts {
         name,
-        found: place.fragments(file)?,
-        kib: file.meta.len().div_ceil(1024),
+        kib: found.blocks.saturating_mul(file.meta.blksize()) / 1024,
+        found,
     })
 }
 
 /// Formats a line of the list: current and best number of extents, and KiB per extent.
 fn line(seen: &FileCounts, prefix: &str) -> String {
     let (name, now, best) = (&seen.name, seen.found.extents, seen.found.least);
-    let each = seen.kib.div_ceil(now.max(1));
+    let each = seen.kib / now.max(1);
     let name = format!("{prefix}{name}");
     format!("{name:<40}{now:>10}/{best:<10}{each:>6} KB\n")
 }
@@ -188,12 +197,7 @@ fn count(operand: &OsString, mut place: Mover, verbose: bool) -> anyhow::Result<
     if !is_file {
         let heading = format!("{:<47}now/best       size/ext", "<Fragmented files>");
         let _ = writeln!(text, "{}{heading}", if verbose { "\n" } else { "" });
-        files.sort_by_key(|seen| {
-            (
-                seen.kib.div_ceil(seen.found.extents.max(1)),
-                seen.name.clone(),
-            )
-        });
+        files.sort_by_key(|seen| (seen.kib / seen.found.extents.max(1), seen.name.clone()));
         for (n, seen) in files.iter().take(LISTED).enumerate() {
             text += &line(seen, &format!("{}. ", n + 1));
         }
@@ -211,7 +215,7 @@ fn count(operand: &OsString, mut place: Mover, verbose: bool) -> anyhow::Result<
          This {kind} ({}) {needs} defragmentation.\n Done.\n",
         sums.now,
         sums.best,
-        sums.kib.div_ceil(sums.now.max(1)),
+        sums.kib / sums.now.max(1),
         sums.score(),
         operand.display(),
     );

@@ -95,7 +95,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Refusals that depend on values or combinations, and not only on letters.
-    const OTHERS: [&str; 5] = [
+    const OTHERS: [&str; 11] = [
+        "debugfs block_dump -x",
+        "debugfs bmap -a",
+        "debugfs dx_hash -e",
+        "debugfs freefrag -c",
+        "debugfs inode_dump -x",
+        "debugfs logdump",
         "mke2fs -O bigalloc",
         "mke2fs -O journal_dev",
         "mke2fs -J device=",

@@ -227,8 +227,8 @@ pub(super) fn passed(call: &mut Call, letter: char, text: &str) -> Result<(), St
             let bad = || format!("-i {text}: write 1024 to 67108864 bytes per inode");
             bytes.ok_or_else(bad)?.to_string()
         }
-        // Zero stands for the default.
-        'N' | 'I' | 'g' if number()? == 0 => {
+        // Zero stands for the default, and an empty value for zero.
+        'N' | 'I' | 'g' if text.is_empty() || number()? == 0 => {
             call.given.retain(|given| given != letter);
             getopt::remove_word(&mut call.words, letter);
             return Ok(());
@@ -242,7 +242,11 @@ pub(super) fn passed(call: &mut Call, letter: char, text: &str) -> Result<(), St
             groups.to_string()
         }
         'm' => {
-            let percent = text.parse().ok();
+            let percent = if text.is_empty() {
+                Some(0.0)
+            } else {
+                text.parse().ok()
+            };
             let valid = percent.filter(|percent| (0.0..=50.0).contains(percent));
             let valid: f64 =
                 valid.ok_or_else(|| format!("-m {text}: not a percentage from 0 to 50"))?;

@@ -370,7 +370,17 @@ pub(super) fn e2label(called: &Called) -> Answered {
             let image = &device(image);
             let mut words = vec!["tune".into()];
             getopt::set_word(&mut words, 'L', &label(said));
-            tune(called, words, image)
+            words.extend(["--".into(), image.clone()]);
+            let options = (called.extant.tune_options)(words)?;
+            let path = Path::new(image);
+            if let Some(in_use) = InUse::of(path) {
+                in_use.tune(options)?;
+            } else {
+                changes::replay(path)?;
+                changes::tune(path, options)?;
+            }
+            // e2label prints nothing, unlike tune2fs.
+            Ok(Answer::Done(0))
         }
         _ => Err(refuse("write a device or file, and a label to set it")),
     }

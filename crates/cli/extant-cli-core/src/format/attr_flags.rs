@@ -50,8 +50,11 @@ pub fn columns_of_host(set: u32) -> String {
 
 /// Returns the flag that a letter of chattr changes on a file that Linux shows.
 pub fn letter_bit(letter: char) -> Option<u32> {
-    if letter == 'C' {
-        return Some(NO_COPY_ON_WRITE);
+    match letter {
+        'C' => return Some(NO_COPY_ON_WRITE),
+        // ext4 ignores the flag, and other file systems have it.
+        'm' => return Some(flags::NOCOMPR),
+        _ => {}
     }
     let known = LETTERS.iter().find(|(l, _)| *l == letter);
     known

@@ -13,6 +13,7 @@ mod container;
 mod copies;
 mod cpio;
 mod damage;
+mod debugfs_compared;
 mod debugfs_deleted;
 mod debugfs_layout;
 mod debugfs_requests;

@@ -86,6 +86,10 @@ fn deleted(device: &dyn BlockDevice) -> Result<Vec<Deleted>> {
             for &block in &blocks {
                 free += usize::from(!bytes.is_used(block)?);
             }
+            // A file whose blocks all belong to other files again cannot come back.
+            if free == 0 {
+                continue;
+            }
             found.push(Deleted {
                 ino,
                 core,

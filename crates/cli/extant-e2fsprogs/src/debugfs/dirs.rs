@@ -1,6 +1,7 @@
 //! Directories in the layout of debugfs.
 
 use super::queried_image::{QueriedImage, bytes, number};
+use super::words::{operand, options};
 use anyhow::{Result, bail};
 use ext4_format::hash::{DirHasher, HashVersion};
 use extant_check::inspect::Record;
@@ -29,58 +30,114 @@ fn type_number(name: &[u8]) -> u32 {
     }
 }
 
-/// Returns the entries of a directory that hold a name; with `removed`, deleted ones too.
-fn entries(asked: &QueriedImage<'_>, word: &[u8], removed: bool) -> Result<Vec<Record>> {
+/// An entry of a directory.
+pub(super) struct Entry {
+    pub ino: u32,
+    pub name: Vec<u8>,
+}
+
+/// Returns the entries of a directory, also unused ones.
+fn all_entries(asked: &QueriedImage<'_>, word: &[u8]) -> Result<Vec<Record>> {
     if !asked.inode(word)?.is_directory() {
         bail!("{}: not a directory", show(word));
     }
-    let mut rows = asked.rows("entry", &[b"dirents", &asked.path(word)])?;
-    rows.retain(|row| {
-        let is_name = number(row, "inode") != 0 && !bytes(row, "name").is_empty();
-        is_name && (removed || number(row, "deleted") == 0)
-    });
-    Ok(rows)
+    asked.rows("entry", &[b"dirents", &asked.path(word)])
+}
+
+/// Returns whether an entry holds a name; with `removed`, also that of a deleted file.
+fn is_name(row: &Record, removed: bool) -> bool {
+    let is_name = number(row, "inode") != 0 && !bytes(row, "name").is_empty();
+    is_name && (removed || number(row, "deleted") == 0)
+}
+
+/// Returns the entries of a directory that lead to other files.
+pub(super) fn live_entries(asked: &QueriedImage<'_>, dir: u32) -> Result<Vec<Entry>> {
+    let rows = all_entries(asked, format!("<{dir}>").as_bytes())?;
+    let names = rows.iter().filter(|row| is_name(row, false));
+    let others = names.filter(|row| !matches!(bytes(row, "name"), b"." | b".."));
+    let entry = |row: &Record| {
+        Ok(Entry {
+            ino: u32::try_from(number(row, "inode"))?,
+            name: bytes(row, "name").to_vec(),
+        })
+    };
+    others.map(entry).collect()
+}
+
+/// Lines of a listing, with entries side by side in the short form.
+#[derive(Default)]
+struct Lines {
+    text: String,
+    column: usize,
+}
+
+impl Lines {
+    fn short(&mut self, entry: &str) {
+        if self.column + entry.len() > WIDTH {
+            self.text.push('\n');
+            self.column = 0;
+        }
+        self.column += entry.len();
+        self.text.push_str(entry);
+    }
 }
 
 /// Answers `ls [-l] [-p] [-d] [-c] [-r] [DIR]`.
 pub(super) fn list(asked: &QueriedImage<'_>, words: &[&[u8]]) -> Result<String> {
-    let letters: Vec<u8> = words
-        .iter()
-        .filter_map(|word| word.strip_prefix(b"-"))
-        .flatten()
-        .copied()
-        .collect();
-    if let Some(letter) = letters.iter().find(|letter| !b"lpdcr".contains(letter)) {
-        bail!("-{}: no such option", char::from(*letter));
-    }
-    let has = |letter| letters.contains(&letter);
-    let mut paths = words.iter().filter(|word| !word.starts_with(b"-"));
-    let dir = paths.next().copied().unwrap_or(asked.here());
-    if paths.next().is_some() {
-        bail!("wrong number of words");
-    }
-    let mut text = String::new();
-    let mut column = 0;
-    for row in entries(asked, dir, has(b'd'))? {
-        match () {
-            () if has(b'p') => parsed(asked, &row, &mut text)?,
-            () if has(b'l') => long(asked, &row, &mut text)?,
-            () => {
-                let (left, right) = brackets(&row);
-                let (ino, len) = (number(&row, "inode"), number(&row, "length"));
-                let name = show(bytes(&row, "name"));
-                let entry = format!("{left}{ino}{right} ({len}) {name}   ");
-                if column + entry.len() > WIDTH {
-                    text.push('\n');
-                    column = 0;
+    let taken = options("lpdcr", words)?;
+    let dir = match &taken.operands[..] {
+        [] => asked.here(),
+        [dir] => operand(dir),
+        _ => bail!("Usage: ls [-c] [-d] [-l] [-p] [-r] file"),
+    };
+    let mut lines = Lines::default();
+    let all = all_entries(asked, dir)?;
+    for leaf in all.chunk_by(|a, b| number(a, "block") == number(b, "block")) {
+        for row in leaf.iter().filter(|row| is_name(row, taken.has('d'))) {
+            match () {
+                () if taken.has('p') => parsed(asked, row, &mut lines.text)?,
+                () if taken.has('l') => long(asked, row, &mut lines.text)?,
+                () => {
+                    let (left, right) = brackets(row);
+                    let (ino, len) = (number(row, "inode"), number(row, "length"));
+                    let name = show(bytes(row, "name"));
+                    lines.short(&format!("{left}{ino}{right} ({len}) {name}   "));
                 }
-                column += entry.len();
-                text.push_str(&entry);
+            }
+        }
+        let sum = leaf.first().filter(|_| taken.has('c'));
+        if let Some(sum) = sum
+            .map(|row| leaf_checksum(asked, row))
+            .transpose()?
+            .flatten()
+        {
+            let shown = format!("(dirblock checksum: 0x{sum:08x})");
+            match () {
+                () if taken.has('p') => lines.text.push_str("/0/000000/0/0//0/\n"),
+                () if taken.has('l') => {
+                    let _ = writeln!(lines.text, " {:6}  {:6} {shown}", 0, 0);
+                }
+                () => lines.short(&format!(" 0  {shown}   ")),
             }
         }
     }
-    text.push('\n');
-    Ok(text)
+    lines.text.push('\n');
+    Ok(lines.text)
+}
+
+/// Returns the checksum at the end of the block of an entry, if the block has one.
+fn leaf_checksum(asked: &QueriedImage<'_>, row: &Record) -> Result<Option<u32>> {
+    const TAIL: u64 = 12;
+    let block = number(row, "block");
+    if !asked.sums() || block == 0 {
+        return Ok(None);
+    }
+    let mut tail = [0; TAIL as usize];
+    let end = block.saturating_add(1).saturating_mul(asked.block_size());
+    asked.device.read_at(end.saturating_sub(TAIL), &mut tail)?;
+    let [entry @ .., a, b, c, d] = tail;
+    let is_tail = entry == [0, 0, 0, 0, 12, 0, 0, 0xde];
+    Ok(is_tail.then_some(u32::from_le_bytes([a, b, c, d])))
 }
 
 /// Returns the characters around an inode number: brackets mark removed names.
@@ -139,8 +196,9 @@ fn parsed(asked: &QueriedImage<'_>, row: &Record, text: &mut String) -> Result<(
 
 /// Answers `dirsearch DIR NAME`.
 pub(super) fn search(asked: &QueriedImage<'_>, dir: &[u8], name: &[u8]) -> Result<String> {
-    let all = entries(asked, dir, false)?;
-    let found = all.iter().find(|row| bytes(row, "name") == name);
+    let all = all_entries(asked, dir)?;
+    let mut names = all.iter().filter(|row| is_name(row, false));
+    let found = names.find(|row| bytes(row, "name") == name);
     Ok(found.map_or(String::new(), |row| {
         let offset = number(row, "offset");
         format!(
@@ -155,6 +213,9 @@ pub(super) fn search(asked: &QueriedImage<'_>, dir: &[u8], name: &[u8]) -> Resul
 pub(super) fn index(asked: &QueriedImage<'_>, word: &[u8]) -> Result<String> {
     let path = asked.path(word);
     let inode = asked.inode(word)?;
+    if !inode.is_directory() {
+        bail!("Not a directory");
+    }
     let records = asked.records(&[b"htree", &path])?;
     let Some(root) = records.iter().find(|record| record.kind == "index") else {
         bail!("Not a hash-indexed directory");

@@ -40,18 +40,20 @@ pub(super) fn allocated(volume: &Volume, path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Copies a file of the host with its permissions; on failure removes the new name again.
+/// Copies a file of the host with its permissions, or makes an empty file for a character device; on failure removes the new name again.
 pub(super) fn write(volume: &Volume, from: &OsStr, to: &[u8]) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let mut source = std::fs::File::open(from)?;
     let about = source.metadata()?;
-    ensure!(about.is_file(), "not a regular file");
+    // A device has no size: /dev/null makes an empty file.
+    let is_device = about.file_type().is_char_device();
+    ensure!(about.is_file() || is_device, "not a regular file");
     let file = volume.create_new_file(os(to));
     let file = file.with_context(|| show(to))?;
     let mut copy = || -> Result<()> {
         let mut piece = vec![0; 1 << 20];
         let mut at = 0;
-        loop {
+        while !is_device {
             let count = source.read(&mut piece)?;
             let Some(bytes) = piece.get(..count).filter(|bytes| !bytes.is_empty()) else {
                 break;

@@ -2,13 +2,14 @@
 
 use super::mapping::{deepest, shown};
 use super::queried_image::{Inode, QueriedImage, bytes, number, value};
-use super::words::{attribute, hash, hex_dump, number_of, supported};
-use super::{dirs, quota};
+use super::words::{attribute, hash, hex_dump, number_of, operand, options, supported_feature};
+use super::{dirs, log, quota, runs};
 use crate::listing::{self, Listed};
 use crate::listing_groups::Manner;
 use crate::mmp_block::MmpBlock;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail, ensure};
 use ext4_format::features::Incompat;
+use ext4_format::group_desc::{BLOCK_UNINIT, INODE_UNINIT};
 use extant::Timestamp;
 use extant_check::inspect::{Inspector, Record, Value};
 use extant_cli_core::address::host_path;
@@ -16,40 +17,47 @@ use extant_cli_core::format::show::show;
 use extant_cli_core::format::times::as_ctime;
 use extant_cli_core::image::images;
 use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Bytes from which on a list of attributes does not show a value.
 const LISTED_VALUE: usize = 40;
 
+/// Size of an inode in the first version of ext2.
+const FIRST_PART: usize = 128;
+
 /// Requests by all their names, with the least and the largest number of arguments. Options count as arguments.
 pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["show_inode_info", "stat"], 1, 1),
     (&["list_directory", "ls"], 0, 6),
-    (&["dump_extents", "extents", "ex"], 1, 3),
+    (&["dump_extents", "extents", "ex"], 1, 4),
     (&["blocks"], 1, 1),
     (&["feature", "features"], 0, 0),
-    (&["supported_features"], 0, 1),
+    (&["supported_features"], 0, usize::MAX),
     (&["testi"], 1, 1),
     (&["testb"], 1, 2),
     (&["find_free_block", "ffb"], 0, 2),
     (&["find_free_inode", "ffi"], 0, 2),
     (&["imap"], 1, 1),
-    (&["bmap"], 2, 2),
+    (&["bmap"], 2, 4),
     (&["dx_hash", "hash"], 1, 6),
     (&["icheck"], 1, usize::MAX),
     (&["ncheck"], 1, usize::MAX),
     (&["ea_list"], 1, 1),
     (&["ea_get"], 2, 5),
     (&["htree_dump", "htree"], 1, 1),
-    (&["filefrag"], 1, 3),
+    (&["filefrag"], 0, 4),
+    (&["freefrag", "e2freefrag"], 0, 3),
     (&["dirsearch"], 2, 2),
     (&["inode_dump", "idump", "id"], 1, 2),
-    (&["block_dump", "bdump", "bd"], 1, 3),
+    (&["block_dump", "bdump", "bd"], 1, 4),
     (&["show_super_stats", "stats"], 0, 1),
     (&["list_deleted_inodes", "lsdel"], 0, 1),
     (&["list_quota", "lq"], 1, 1),
     (&["get_quota", "gq"], 2, 2),
     (&["dump_mmp"], 0, 1),
+    (&["logdump"], 0, usize::MAX),
 ];
 
 /// Answers a request by the first of its names.
@@ -86,15 +94,18 @@ impl QueriedImage<'_> {
         match (name, words) {
             ("show_inode_info", [word]) => self.stat(word),
             ("list_directory", words) => dirs::list(self, words),
-            ("dump_extents", [options @ .., word]) => self.extents(options, word),
+            ("dump_extents", words) => self.extents(words),
             ("blocks", [word]) => self.blocks(word),
             ("feature", _) => Ok(format!("Filesystem features: {}\n", self.features())),
-            ("supported_features", _) => Ok(supported()),
+            ("supported_features", words) => supported_feature(words.first().copied()),
             ("testi", [word]) => self.test_inode(word),
             ("testb", [first, rest @ ..]) => self.test_blocks(first, rest.first().copied()),
             ("find_free_block", words) => self.free_blocks(words),
-            ("find_free_inode", _) => self.free_inode(),
+            ("find_free_inode", words) => self.free_inode(words),
             ("imap", [word]) => self.imap(word),
+            ("bmap", [b"-a", ..] | [_, _, _, ..]) => {
+                bail!("-a and a physical block are not supported: mappings cannot be edited")
+            }
             ("bmap", [word, logical]) => self.bmap(word, logical),
             ("dx_hash", words) => hash(words),
             ("icheck", words) => self.owners(words),
@@ -109,11 +120,14 @@ impl QueriedImage<'_> {
             }
             ("ea_get", words) => self.attribute(words),
             ("htree_dump", [word]) => dirs::index(self, word),
-            ("filefrag", [.., word]) => self.fragments(word),
+            ("filefrag", words) => runs::of_files(self, words),
+            ("freefrag", words) => runs::of_free_blocks(self, words),
             ("dirsearch", [dir, name]) => dirs::search(self, dir, name),
-            ("inode_dump", [.., word]) => self.dump_inode(word),
-            ("block_dump", [word]) => self.dump_block(word),
-            ("show_super_stats", words) => self.statistics(words.first() == Some(&&b"-h"[..])),
+            ("inode_dump", words) => self.dump_inode(words),
+            ("block_dump", words) => self.dump_block(words),
+            ("show_super_stats", []) => self.statistics(false),
+            ("show_super_stats", [b"-h"]) => self.statistics(true),
+            ("show_super_stats", _) => bail!("Usage: show_super_stats [-h]"),
             ("list_deleted_inodes", words) => {
                 let seconds = words.first().map(|word| number_of(word)).transpose()?;
                 super::deleted::list(self.image, seconds)
@@ -121,6 +135,7 @@ impl QueriedImage<'_> {
             ("list_quota", [kind]) => quota::list(self, kind, None),
             ("get_quota", [kind, id]) => quota::list(self, kind, Some(id)),
             ("dump_mmp", words) => self.protection(words.first().copied()),
+            ("logdump", words) => log::list(self, words),
             _ => bail!("wrong words"),
         }
     }
@@ -306,17 +321,27 @@ impl QueriedImage<'_> {
     }
 
     fn bmap(&self, word: &[u8], logical: &[u8]) -> Result<String> {
-        let path = self.path(word);
         self.inode(word)?;
-        let wanted = number_of(logical)?.to_string();
-        let rows = self.rows("mapping", &[b"bmap", &path, wanted.as_bytes()])?;
-        let row = rows.first().ok_or_else(|| anyhow!("no mapping"))?;
-        let uninit = if bytes(row, "state") == b"unwritten" {
+        let logical = number_of(logical)?;
+        ensure!(
+            logical < u64::from(u32::MAX),
+            "Ext2 file too big while mapping logical block {logical}"
+        );
+        let (block, state) = self.mapped(word, logical)?;
+        let uninit = if state == b"unwritten" {
             " (uninit)"
         } else {
             ""
         };
-        Ok(format!("{}{uninit}\n", number(row, "block")))
+        Ok(format!("{block}{uninit}\n"))
+    }
+
+    /// Returns the block of a logical block, or 0 for a hole, and its state.
+    fn mapped(&self, word: &[u8], logical: u64) -> Result<(u64, Vec<u8>)> {
+        let (path, wanted) = (self.path(word), logical.to_string());
+        let rows = self.rows("mapping", &[b"bmap", &path, wanted.as_bytes()])?;
+        let row = rows.first().ok_or_else(|| anyhow!("no mapping"))?;
+        Ok((number(row, "block"), bytes(row, "state").to_vec()))
     }
 
     fn test_inode(&self, word: &[u8]) -> Result<String> {
@@ -327,8 +352,15 @@ impl QueriedImage<'_> {
     }
 
     fn test_blocks(&self, first: &[u8], count: Option<&[u8]>) -> Result<String> {
-        let first = number_of(first)?.to_string();
-        let count = count.map_or(Ok(1), number_of)?.to_string();
+        let first = number_of(first)?;
+        let count = count.map_or(Ok(1), number_of)?;
+        let end = first.checked_add(count);
+        let known = u64::from(self.sb.first_data_block.get())..self.sb.blocks_count();
+        ensure!(
+            known.contains(&first) && end.is_some_and(|end| end <= known.end),
+            "Invalid block number {first}"
+        );
+        let (first, count) = (first.to_string(), count.to_string());
         let mut text = String::new();
         for row in self.rows("bit", &[b"testb", first.as_bytes(), count.as_bytes()])? {
             let state = if number(&row, "in_use") != 0 {
@@ -345,15 +377,22 @@ impl QueriedImage<'_> {
         let count = words.first().map_or(Ok(1), |word| number_of(word))?;
         let goal = words.get(1).map_or(Ok(0), |word| number_of(word))?;
         let found = super::raw::free_blocks(self.image, goal, count)?;
-        if found.is_empty() {
+        if found.is_empty() && count > 0 {
             return Ok("No free blocks found\n".into());
         }
         let shown: Vec<String> = found.iter().map(|block| format!("{block} ")).collect();
         Ok(format!("Free blocks found: {}\n", shown.concat()))
     }
 
-    fn free_inode(&self) -> Result<String> {
-        let found = super::raw::free_inode(self.image)?;
+    /// Answers `find_free_inode [DIR [MODE]]`, where DIR is an inode number.
+    fn free_inode(&self, words: &[&[u8]]) -> Result<String> {
+        let dir = words.first().map_or(Ok(2), |word| {
+            number_of(word).map_err(|_| anyhow!("Bad dir - {}", show(word)))
+        })?;
+        if let Some(mode) = words.get(1) {
+            number_of(mode).map_err(|_| anyhow!("Bad mode - {}", show(mode)))?;
+        }
+        let found = super::raw::free_inode(self.image, u32::try_from(dir)?)?;
         let found = found.ok_or_else(|| anyhow!("no free inode"))?;
         Ok(format!("Free inode found: {found}\n"))
     }
@@ -374,17 +413,31 @@ impl QueriedImage<'_> {
         Ok(text)
     }
 
+    /// Answers `ncheck [-c] INODE...`. The root has no name.
     fn paths(&self, words: &[&[u8]]) -> Result<String> {
-        let words: Vec<&[u8]> = words
-            .iter()
-            .filter(|word| **word != b"-c")
-            .copied()
-            .collect();
-        let mut all: Vec<&[u8]> = vec![b"ncheck"];
-        all.extend(words);
+        let taken = options("c", words)?;
+        let mut all: Vec<Vec<u8>> = vec![b"ncheck".to_vec()];
+        for word in &taken.operands {
+            let word = operand(word);
+            let inside = word
+                .strip_prefix(b"<")
+                .and_then(|rest| rest.strip_suffix(b">"));
+            let ino = number_of(inside.unwrap_or(word));
+            let ino = ino.map_err(|_| anyhow!("Invalid inode number - '{}'", show(word)))?;
+            let known = 1..=u64::from(self.sb.inodes_count.get());
+            ensure!(
+                known.contains(&ino),
+                "Illegal inode number while reading inode {ino}"
+            );
+            all.push(ino.to_string().into_bytes());
+        }
+        ensure!(all.len() > 1, "Usage: ncheck [-c] <inode number> ...");
+        let all: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
         let mut text = String::from("Inode\tPathname\n");
         for row in self.rows("path", &all)? {
-            if let Some(Value::Name(path)) = value(&row, "path") {
+            if let Some(Value::Name(path)) = value(&row, "path")
+                && path != b"/"
+            {
                 // For names in the root, debugfs also writes the slash.
                 let slash = if path.iter().filter(|&&b| b == b'/').count() == 1 {
                     "/"
@@ -430,52 +483,96 @@ impl QueriedImage<'_> {
         Ok(rows.map(both).collect())
     }
 
-    /// Answers `ea_get [-f FILE] [-x] PATH NAME`.
+    /// Answers `ea_get [-f FILE] [-x] [-V] PATH NAME`; with `-V`, the value alone.
     fn attribute(&self, words: &[&[u8]]) -> Result<String> {
-        let (file, rest) = match words {
-            [b"-f", file, rest @ ..] => (Some(*file), rest),
-            rest => (None, rest),
+        let usage = "Usage: ea_get [-f outfile]|[-xV] [-r] <file> <attr>";
+        let taken = options("f:xVrC", words)?;
+        let [path, wanted] = &taken.operands[..] else {
+            bail!(usage);
         };
-        let hex = rest.contains(&&b"-x"[..]);
-        let rest: Vec<&[u8]> = rest
-            .iter()
-            .filter(|word| !word.starts_with(b"-"))
-            .copied()
-            .collect();
-        let [path, wanted] = rest[..] else {
-            bail!("Usage: ea_get [-f outfile]|[-xVC] [-r] <file> <attr>");
-        };
+        let (path, wanted) = (operand(path), operand(wanted));
         let all = self.all_attributes(path)?;
         let found = all.iter().find(|(name, _)| name == wanted);
         let Some((name, value)) = found else {
             bail!("Extended attribute key not found while getting extended attribute");
         };
-        if let Some(file) = file {
-            let path = host_path(file);
+        if let Some(file) = taken.value('f') {
+            let path = host_path(file.as_bytes());
             std::fs::write(&path, value).map_err(|e| anyhow!("{}: {e}", path.display()))?;
             return Ok(String::new());
         }
-        Ok(format!("{}\n\n", attribute(name, value, hex)))
+        if !taken.has('V') {
+            return Ok(format!("{}\n\n", attribute(name, value, taken.has('x'))));
+        }
+        if taken.has('x') {
+            let digits: String = value.iter().map(|byte| format!("{byte:02x} ")).collect();
+            return Ok(digits + "\n");
+        }
+        // The bytes as they are, which need not be text.
+        std::io::stdout().write_all(value)?;
+        Ok("\n".into())
     }
 
-    fn dump_inode(&self, word: &[u8]) -> Result<String> {
-        let rows = self.rows("inode-place", &[b"imap", &self.path(word)])?;
+    /// Answers `inode_dump [-b|-e] FILE`: an inode, its mapping, or its attributes.
+    fn dump_inode(&self, words: &[&[u8]]) -> Result<String> {
+        const MAPPING: std::ops::Range<usize> = 40..100;
+        let taken = options("bex", words)?;
+        ensure!(
+            !taken.has('x'),
+            "-x is not supported: ea_list lists the attributes"
+        );
+        let [word] = &taken.operands[..] else {
+            bail!("Usage: inode_dump [-b]|[-e] <file>");
+        };
+        let (mapping, attributes) = (taken.has('b'), taken.has('e'));
+        ensure!(
+            !(mapping && attributes),
+            "Usage: inode_dump [-b]|[-e] <file>"
+        );
+        let inode = self.inode(operand(word))?;
+        let path = self.path(operand(word));
+        let rows = self.rows("inode-place", &[b"imap", &path])?;
         let row = rows.first().ok_or_else(|| anyhow!("no inode"))?;
         let block_size = self.block_size();
         let at = number(row, "block") * block_size + number(row, "offset");
         let size = match self.sb.rev_level.get() {
-            0 => 128,
+            0 => FIRST_PART as u16,
             _ => self.sb.inode_size.get(),
         };
         let mut raw = vec![0; size.into()];
         self.device.read_at(at, &mut raw)?;
-        Ok(hex_dump(&raw))
+        let extra = FIRST_PART + inode.number("i_extra_isize") as usize;
+        let part = match () {
+            () if mapping => raw.get(MAPPING),
+            () if attributes => raw.get(extra..).filter(|part| !part.is_empty()),
+            () => Some(&raw[..]),
+        };
+        Ok(hex_dump(part.ok_or_else(|| {
+            anyhow!("the inode has no room for attributes")
+        })?))
     }
 
-    fn dump_block(&self, word: &[u8]) -> Result<String> {
+    /// Answers `block_dump [-f FILE] BLOCK`: a block of the volume or of a file. A hole has zeros.
+    fn dump_block(&self, words: &[&[u8]]) -> Result<String> {
+        let taken = options("f:x", words)?;
+        ensure!(
+            !taken.has('x'),
+            "-x is not supported: ea_list lists the attributes"
+        );
+        let [block] = &taken.operands[..] else {
+            bail!("Usage: block_dump [-f inode] block_num");
+        };
+        let mut block = number_of(operand(block))?;
         let block_size = self.block_size();
-        let at = number_of(word)?.checked_mul(block_size);
         let mut raw = vec![0; block_size as usize];
+        if let Some(file) = taken.value('f') {
+            self.inode(file.as_bytes())?;
+            block = self.mapped(file.as_bytes(), block)?.0;
+            if block == 0 {
+                return Ok(hex_dump(&raw));
+            }
+        }
+        let at = block.checked_mul(block_size);
         let read = at.map(|at| self.device.read_at(at, &mut raw));
         read.ok_or_else(|| anyhow!("there is no such block"))??;
         Ok(hex_dump(&raw))
@@ -519,6 +616,8 @@ impl QueriedImage<'_> {
         let groups = self.rows("group", &[b"groups"])?;
         let directories: u64 = groups.iter().map(|row| number(row, "directories")).sum();
         let _ = writeln!(text, "Directories:              {directories}");
+        let features = ext4_format::features::Features::of(&self.sb);
+        let have_sums = features.has_metadata_csum() || features.has_gdt_csum();
         for row in groups.iter().filter(|_| !only_head) {
             let n = |name| number(row, name);
             let _ = writeln!(
@@ -534,6 +633,23 @@ impl QueriedImage<'_> {
                 n("directories"),
                 n("unused_inodes")
             );
+            if have_sums {
+                let flags = n("flags");
+                let state = |bit: u16, state| {
+                    if flags & u64::from(bit) != 0 {
+                        state
+                    } else {
+                        ""
+                    }
+                };
+                let _ = writeln!(
+                    text,
+                    "           [{}{}Checksum 0x{:04x}]",
+                    state(INODE_UNINIT, "Inode not init, "),
+                    state(BLOCK_UNINIT, "Block not init, "),
+                    super::raw::descriptor_checksum(self.device, n("group"))?
+                );
+            }
         }
         Ok(text)
     }

@@ -1,6 +1,7 @@
 //! Mappings of inodes in the layout of debugfs.
 
 use super::queried_image::{QueriedImage, bytes, number};
+use super::words::{operand, options};
 use anyhow::{Result, bail};
 use extant_check::inspect::Record;
 use extant_cli_core::format::show::show;
@@ -24,7 +25,13 @@ impl QueriedImage<'_> {
         Ok(rows.iter().map(step).collect())
     }
 
-    pub fn extents(&self, options: &[&[u8]], word: &[u8]) -> Result<String> {
+    /// Answers `dump_extents [-n] [-l] FILE`: the nodes and the runs, or only one of the two.
+    pub fn extents(&self, words: &[&[u8]]) -> Result<String> {
+        let taken = options("nl", words)?;
+        let [word] = &taken.operands[..] else {
+            bail!("Usage: dump_extents [-n] [-l] file");
+        };
+        let word = operand(word);
         let inode = self.inode(word)?;
         if inode.number("i_flags") & 0x80000 == 0 {
             bail!("{}: does not uses extent block maps", show(word));
@@ -42,10 +49,9 @@ impl QueriedImage<'_> {
             lw = logical * 2 + 3,
             pw = physical * 2 + 3
         );
-        let (nodes, leaves) = (
-            !options.contains(&&b"-l"[..]),
-            !options.contains(&&b"-n"[..]),
-        );
+        // Both options together exclude nothing.
+        let both = taken.has('n') && taken.has('l');
+        let (nodes, leaves) = (both || !taken.has('l'), both || !taken.has('n'));
         let deepest = deepest(&steps);
         for (step, standing) in steps.iter().zip(standings(&steps, deepest, blocks)) {
             let Standing {
@@ -80,20 +86,6 @@ impl QueriedImage<'_> {
         }
         Ok(text)
     }
-
-    pub fn fragments(&self, word: &[u8]) -> Result<String> {
-        self.inode(word)?;
-        let (mut count, mut behind) = (0_u64, None);
-        for step in self
-            .steps(word)?
-            .iter()
-            .filter(|step| step.height.is_none())
-        {
-            count += u64::from(behind != Some(step.physical));
-            behind = step.physical.checked_add(step.len);
-        }
-        Ok(format!("{}: {count} contiguous extents\n\n", show(word)))
-    }
 }
 
 /// Returns the number of node levels below the inode.
@@ -106,13 +98,18 @@ pub(super) fn deepest(steps: &[Step]) -> u64 {
 pub(super) struct Step {
     /// The height of a node; `None` for a run.
     height: Option<u64>,
-    logical: u64,
-    physical: u64,
+    pub logical: u64,
+    pub physical: u64,
     pub len: u64,
     unwritten: bool,
 }
 
 impl Step {
+    /// Returns whether the step is a run of blocks, and not a node.
+    pub const fn is_run(&self) -> bool {
+        self.height.is_none()
+    }
+
     /// Formats the step as part of a list; `deepest` is the depth of a tree of extents.
     fn shown(&self, deepest: Option<u64>) -> String {
         let (first, at) = (self.logical, self.physical);

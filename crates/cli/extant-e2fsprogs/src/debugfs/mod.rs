@@ -8,18 +8,22 @@ mod fields;
 mod files;
 mod journal;
 mod layout;
+mod log;
 mod mapping;
 mod queried_image;
 mod quota;
 mod raw;
+mod runs;
 mod words;
 pub(super) mod write;
 
 use crate::call::{Answer, Answered, Called};
 use crate::getopt::Options;
+use crate::listing;
 use crate::refusal::{Refusal, refuse};
 use extant_check::inspect::Request;
 use extant_cli_core::address::request::{path_from, words_from};
+use extant_cli_core::format::show::show;
 use extant_cli_core::image::images;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read};
@@ -68,6 +72,10 @@ pub(super) fn answer(called: &Called) -> Answered {
         return Ok(Answer::Words(words));
     };
     let asked = write::requests(image, &lines)?;
+    if asked.is_empty() {
+        // A call without requests fails, too, if there is no file system.
+        listing::superblock_of(image.as_ref())?;
+    }
     called.with_undo(image, taken.value('z').filter(|_| writes), || {
         write::run(called, image, &asked, writes)
     })
@@ -77,7 +85,12 @@ pub(super) fn answer(called: &Called) -> Answered {
 /// them.
 fn lines(options: &[(char, OsString)]) -> Result<Option<Vec<Vec<u8>>>, Refusal> {
     let of = |letter: char| options.iter().filter(move |(l, _)| *l == letter);
-    let mut lines: Vec<Vec<u8>> = of('R').map(|(_, line)| line.as_bytes().to_vec()).collect();
+    // The last -R counts.
+    let last = of('R').next_back();
+    let mut lines: Vec<Vec<u8>> = last
+        .map(|(_, line)| line.as_bytes().to_vec())
+        .into_iter()
+        .collect();
     let mut add = |text: &[u8]| lines.extend(text.split(|&b| b == b'\n').map(<[u8]>::to_vec));
     for (_, file) in of('f') {
         let text = if file == "-" {
@@ -135,19 +148,30 @@ fn of_files(
     let host = |path: &[u8]| OsString::from_vec(path.to_vec());
     let (options, paths): (Vec<&[u8]>, Vec<&[u8]>) =
         args.iter().partition(|arg| arg.starts_with(b"-"));
+    let known: &[&[u8]] = match *name {
+        b"cat" | b"rdump" => &[],
+        b"dump" | b"dump_inode" => &[b"-p"],
+        _ => return Ok(None),
+    };
+    if let Some(option) = options.iter().find(|option| !known.contains(option)) {
+        let (name, option) = (show(name), show(option));
+        return Err(format!("{name}: {option}: no such option"));
+    }
     Ok(Some(match (*name, &paths[..]) {
         (b"cat", [path]) => vec!["cat".into(), at(path)],
         (b"dump" | b"dump_inode", [path, to]) => {
             let keeps = options.contains(&&b"-p"[..]);
             let mut words: Vec<OsString> = vec!["cp".into()];
-            words.extend(keeps.then(|| "-a".into()));
+            words.extend(keeps.then(|| "-p".into()));
             words.extend([at(path), host(to)]);
             words
         }
         (b"rdump", [from @ .., to]) if !from.is_empty() => {
             let from = from.iter().map(|path| at(path));
             let mut words: Vec<OsString> = vec!["cp".into(), "-a".into()];
-            words.extend(from.chain([host(to)]));
+            // The destination must be an existing directory.
+            let to = OsString::from_vec([*to, b"/."].concat());
+            words.extend(from.chain([to]));
             words
         }
         (b"cat" | b"dump" | b"dump_inode" | b"rdump", _) => {
@@ -174,7 +198,8 @@ mod tests {
         for (line, command) in [
             ("cat motd", "cat d.img:/etc/motd"),
             ("cat <12>", "cat d.img:<12>"),
-            ("dump -p ../a b", "cp -a d.img:/etc/../a b"),
+            ("dump -p ../a b", "cp -p d.img:/etc/../a b"),
+            ("rdump a b to", "cp -a d.img:/etc/a d.img:/etc/b to/."),
             ("xattrs motd", "inspect d.img xattrs /etc/motd"),
             ("logdump", "inspect d.img logdump"),
         ] {
@@ -182,5 +207,6 @@ mod tests {
         }
         assert_eq!(asked("clri <12>"), Ok(None));
         assert_eq!(asked("cat"), Err("cat: wrong number of paths".into()));
+        assert_eq!(asked("dump -x a b"), Err("dump: -x: no such option".into()));
     }
 }

@@ -128,6 +128,9 @@ pub(super) fn set_inode_field(
     change(image, |bytes| {
         let ino = bytes.find(at, word)?;
         let (_, mut raw) = bytes.record(ino)?;
+        if field == "checksum" && value == "calc" {
+            return bytes.write_record(ino, raw, true);
+        }
         let mut parts = vec![];
         if let Some(nth) = field
             .strip_prefix("block[")
@@ -148,9 +151,7 @@ pub(super) fn set_inode_field(
             });
             parts.extend(place);
         } else {
-            let (low, high) = inode_names(field);
-            parts.extend(inode_place(&low));
-            parts.extend(high.and_then(|name| inode_place(&name)));
+            parts = field_parts(field, room(&raw));
         }
         ensure!(!parts.is_empty(), "invalid field specifier: {field}");
         if field == "mode" {
@@ -211,12 +212,34 @@ fn inode_names(field: &str) -> (String, Option<String>) {
         "gid" => ("i_gid", Some("i_gid_high")),
         "file_acl" => ("i_file_acl_lo", Some("i_file_acl_high")),
         "checksum" => ("i_checksum_lo", Some("i_checksum_hi")),
+        "version" => ("i_version", Some("i_version_hi")),
         "dir_acl" => ("i_size_high", None),
         "faddr" => ("i_obso_faddr", None),
         "project" => ("i_projid", None),
         _ => return (format!("i_{field}"), None),
     };
     (low.to_owned(), high.map(str::to_owned))
+}
+
+/// Returns the places of a field of an inode with `room` bytes of fields: of its lower and its upper part. A name that
+/// ends with `_lo` or `_hi` means one of the parts.
+fn field_parts(field: &str, room: usize) -> Vec<FieldPlace> {
+    let (base, wants_low, wants_high) = match (field.strip_suffix("_lo"), field.strip_suffix("_hi"))
+    {
+        (Some(base), _) => (base, true, false),
+        (_, Some(base)) => (base, false, true),
+        _ => (field, true, true),
+    };
+    let (low, high) = inode_names(base);
+    let low = inode_place(&low).filter(|_| wants_low);
+    let high = high.and_then(|name| inode_place(&name));
+    let high = high.filter(|place| wants_high && place.offset + place.len <= room);
+    let parts: Vec<FieldPlace> = low.into_iter().chain(high).collect();
+    if parts.is_empty() && base != field {
+        // The field itself has this name.
+        return inode_place(&format!("i_{field}")).into_iter().collect();
+    }
+    parts
 }
 
 /// Edits a value of the superblock directly.
@@ -610,11 +633,15 @@ pub(super) fn free_blocks(image: &Path, goal: u64, count: u64) -> Result<Vec<u64
     Ok(found)
 }
 
-/// Returns the first free inode that is not reserved.
-pub(super) fn free_inode(image: &Path) -> Result<Option<u32>> {
+/// Returns the first free inode that is not reserved, from the group of a directory on.
+pub(super) fn free_inode(image: &Path, dir: u32) -> Result<Option<u32>> {
     let device = images::device(image)?;
     let bytes = Bytes::of(&device)?;
-    for group in (0..bytes.geo.groups).map(GroupNr) {
+    let Some((first, _)) = bytes.geo.group_of_inode(InodeNr(dir)) else {
+        return Ok(None);
+    };
+    let groups = bytes.geo.groups;
+    for group in (first.0..groups).chain(0..first.0).map(GroupNr) {
         let (_, _, desc) = bytes.descriptor(group)?;
         let map = bytes.map(&desc, group, true)?;
         let reserved = bytes.geo.reserved_inodes(group);
@@ -624,4 +651,12 @@ pub(super) fn free_inode(image: &Path) -> Result<Option<u32>> {
         }
     }
     Ok(None)
+}
+
+/// Returns the checksum of a group's descriptor, as it is stored.
+pub(super) fn descriptor_checksum(device: &dyn BlockDevice, group: u64) -> Result<u16> {
+    let (_, raw, _) = Bytes::of(device)?.descriptor(GroupNr(u32::try_from(group)?))?;
+    let place = field_place(Structure::Descriptor, "bg_checksum").context("no such field")?;
+    let sum = raw.get(place.offset..).and_then(<[u8]>::first_chunk);
+    Ok(sum.map_or(0, |sum| u16::from_le_bytes(*sum)))
 }

@@ -1,15 +1,31 @@
 //! Words of debugfs' answers: attributes, bytes, features, hashes.
 
-use anyhow::{Result, anyhow, bail};
+use crate::getopt::{Options, ParsedOptions};
+use crate::refusal::Refusal;
+use anyhow::{Result, anyhow, bail, ensure};
 use ext4_format::hash::{DirHasher, HashVersion};
 use extant_cli_core::format::attr_flags::long_number;
 use extant_cli_core::format::show::show;
+use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Returns a number of a request.
 pub(super) fn number_of(word: &[u8]) -> Result<u64> {
     let text = super::fields::text(word)?;
     long_number(text).map_err(|e| anyhow!(e))
+}
+
+/// Parses the options of a request, which may stand anywhere, as getopt(3) does.
+pub(super) fn options(known: &'static str, words: &[&[u8]]) -> Result<ParsedOptions> {
+    let words = words.iter().map(|word| OsString::from_vec(word.to_vec()));
+    let taken = Options::of(known).parse(words);
+    taken.map_err(|Refusal(line, _)| anyhow!(line))
+}
+
+/// Returns the bytes of an operand of parsed options.
+pub(super) fn operand(word: &OsString) -> &[u8] {
+    word.as_bytes()
 }
 
 /// Returns an extended attribute as debugfs writes it: text in quotes; as digits, if one byte in eight is not text.
@@ -95,34 +111,43 @@ pub(super) fn supported() -> String {
     )
 }
 
+/// Answers `supported_features [NAME]`.
+pub(super) fn supported_feature(name: Option<&[u8]>) -> Result<String> {
+    let all = supported();
+    let Some(name) = name else {
+        return Ok(all);
+    };
+    let name = show(name);
+    let is_known = all.split_whitespace().skip(2).any(|known| known == name);
+    ensure!(is_known, "Unknown feature: {name}");
+    Ok(format!("Supported feature: {name}\n"))
+}
+
 /// Answers `dx_hash [-h VERSION] [-s SEED] NAME`.
 pub(super) fn hash(words: &[&[u8]]) -> Result<String> {
-    let (mut version, mut seed, mut name) = (HashVersion::Legacy, [0; 4], None);
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        match *word {
-            b"-h" => {
-                let said = words.next().copied().unwrap_or_default();
-                version = match said {
-                    b"legacy" | b"0" => HashVersion::Legacy,
-                    b"half_md4" | b"1" => HashVersion::HalfMd4,
-                    b"tea" | b"2" => HashVersion::Tea,
-                    _ => bail!("{}: no version of the hash", show(said)),
-                };
-            }
-            b"-s" => {
-                let said = words.next().copied().unwrap_or_default();
-                let uuid = uuid::Uuid::parse_str(super::fields::text(said)?)?;
-                for (word, bytes) in seed.iter_mut().zip(uuid.as_bytes().as_chunks().0) {
-                    *word = u32::from_le_bytes(*bytes);
-                }
-            }
-            b"-c" => {}
-            word => name = Some(word),
+    let usage = "usage: dx_hash [-h hash_alg] [-s hash_seed] filename";
+    let taken = options("h:s:ce:", words)?;
+    ensure!(
+        !taken.has('e'),
+        "-e is not supported: names are hashed as they are"
+    );
+    let [name] = &taken.operands[..] else {
+        bail!(usage);
+    };
+    let version = match taken.value('h').map(|said| said.as_bytes()) {
+        None | Some(b"legacy" | b"0") => HashVersion::Legacy,
+        Some(b"half_md4" | b"1") => HashVersion::HalfMd4,
+        Some(b"tea" | b"2") => HashVersion::Tea,
+        Some(said) => bail!("{}: no version of the hash", show(said)),
+    };
+    let mut seed = [0; 4];
+    if let Some(said) = taken.value('s') {
+        let uuid = uuid::Uuid::parse_str(super::fields::text(said.as_bytes())?)?;
+        for (word, bytes) in seed.iter_mut().zip(uuid.as_bytes().as_chunks().0) {
+            *word = u32::from_le_bytes(*bytes);
         }
     }
-    let name =
-        name.ok_or_else(|| anyhow!("usage: dx_hash [-h hash_alg] [-s hash_seed] filename"))?;
+    let name = operand(name);
     let (major, minor) = DirHasher::with_version(version, seed).hash(name);
     Ok(format!(
         "Hash of {} is 0x{major:x} (minor 0x{minor:x})\n",

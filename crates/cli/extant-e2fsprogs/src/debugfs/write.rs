@@ -10,18 +10,20 @@
 use super::asking;
 use super::fields::{is_attribute, set_field, super_options, text, time};
 use super::files::{allocate, born, node, say, write};
+use super::words::{operand, options};
 use super::{deleted, journal, layout, raw};
 use crate::call::{Answer, Answered, Called};
 use crate::changes;
 use anyhow::{Context, Result, anyhow, bail};
 use extant::unstable::Node;
-use extant::{Credentials, FileType, Volume};
+use extant::{Credentials, FileType, Timestamp, Volume};
 use extant_check::inspect::Request;
 use extant_cli_core::address::image_place::ImagePlace;
 use extant_cli_core::address::request::path_from;
 use extant_cli_core::address::{Address, bytes, join, os};
 use extant_cli_core::format::clock;
 use extant_cli_core::format::show::show;
+use extant_cli_core::format::times::as_ctime;
 use extant_cli_core::image::images::{self, Images};
 use extant_terminal::output;
 use extant_tune::TuneOptions;
@@ -45,7 +47,7 @@ const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["set_super_value", "ssv"], 2, 2),
     (&["set_current_time"], 1, 1),
     (&["feature", "features"], 1, usize::MAX),
-    (&["ea_set"], 3, 5),
+    (&["ea_set"], 3, 6),
     (&["ea_rm"], 2, usize::MAX),
     (&["change_working_directory", "cd"], 1, 1),
     (&["print_working_directory", "pwd"], 0, 0),
@@ -428,16 +430,22 @@ impl Session<'_> {
         }
     }
 
-    /// Runs `ea_set [-f FILE] PATH NAME [VALUE]`.
+    /// Runs `ea_set [-r] [-f FILE] PATH NAME [VALUE]`. Values are always taken as they are, as with `-r`.
     fn set_attribute(&self, volume: &Volume, words: &[&[u8]]) -> Result<()> {
-        let (path, name, value) = match words {
-            [b"-f", file, path, name] | [b"-r", b"-f", file, path, name] => {
-                let read = std::fs::read(os(file));
-                (*path, *name, read.with_context(|| show(file))?)
+        let taken = options("f:r", words)?;
+        let (path, name, value) = match (taken.value('f'), &taken.operands[..]) {
+            (Some(file), [path, name]) => {
+                let read = std::fs::read(file);
+                (
+                    path,
+                    name,
+                    read.with_context(|| file.display().to_string())?,
+                )
             }
-            [path, name, value] if !path.starts_with(b"-") => (*path, *name, value.to_vec()),
+            (None, [path, name, value]) => (path, name, operand(value).to_vec()),
             _ => bail!("write ea_set [-f FILE] PATH NAME [VALUE]"),
         };
+        let (path, name) = (operand(path), operand(name));
         let place = self.place(volume, path)?;
         place.set_xattr(name, &value).with_context(|| show(path))
     }
@@ -461,7 +469,10 @@ impl Session<'_> {
                     .with_context(|| show(path))
             }
             ("set_current_time", [value]) => {
-                clock::set(time(text(value)?)?);
+                let seconds = time(text(value)?)?;
+                clock::set(seconds);
+                let shown = as_ctime(Timestamp::new(seconds, 0));
+                say(&format!("Setting current time to {shown}\n"));
                 Ok(())
             }
             ("feature", words) => {
