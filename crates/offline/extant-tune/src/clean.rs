@@ -20,7 +20,7 @@ pub(crate) fn require_clean(device: &dyn BlockDevice) -> Result<(), Error> {
 }
 
 /// Fails for an image with faults other than wrong counts of quotas. A change of features removes the files of quotas or
-/// counts anew, and is checked with them afterwards.
+/// updates their counts, and the result is checked afterwards.
 pub(crate) fn require_clean_except_quotas(device: &dyn BlockDevice) -> Result<(), Error> {
     let mut report = extant_check::check(device, &as_it_stands())?;
     report

@@ -620,10 +620,10 @@ impl QueriedImage<'_> {
         let have_sums = features.has_metadata_csum() || features.has_gdt_csum();
         for row in groups.iter().filter(|_| !only_head) {
             let n = |name| number(row, name);
-            let _ = writeln!(
+            let _ = write!(
                 text,
                 " Group {:2}: block bitmap at {}, inode bitmap at {}, inode table at {}\n           \
-                 {} free blocks, {} free inodes, {} used directories, {} unused inodes",
+                 {} free blocks, {} free inodes, {} used directories",
                 n("group"),
                 n("block_bitmap"),
                 n("inode_bitmap"),
@@ -631,7 +631,6 @@ impl QueriedImage<'_> {
                 n("free_blocks"),
                 n("free_inodes"),
                 n("directories"),
-                n("unused_inodes")
             );
             if have_sums {
                 let flags = n("flags");
@@ -642,14 +641,16 @@ impl QueriedImage<'_> {
                         ""
                     }
                 };
-                let _ = writeln!(
+                let _ = write!(
                     text,
-                    "           [{}{}Checksum 0x{:04x}]",
+                    ", {} unused inodes\n           [{}{}Checksum 0x{:04x}]",
+                    n("unused_inodes"),
                     state(INODE_UNINIT, "Inode not init, "),
                     state(BLOCK_UNINIT, "Block not init, "),
                     super::raw::descriptor_checksum(self.device, n("group"))?
                 );
             }
+            text.push('\n');
         }
         Ok(text)
     }

@@ -11,30 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 /// Answers `logdump [-a] [-b BLOCK]`: the blocks of the journal; with `-a`, the blocks that they log and revoke; with
 /// `-b`, the places where a block is logged or revoked.
 pub(super) fn list(asked: &QueriedImage<'_>, words: &[&[u8]]) -> Result<String> {
-    let taken = options("acb:i:f:OsSn:", words)?;
-    for (letter, _) in &taken.options {
-        ensure!(
-            matches!(letter, 'a' | 'b'),
-            "-{letter} is not supported: logdump lists the transactions to replay"
-        );
-    }
-    ensure!(
-        taken.operands.is_empty(),
-        "an output file is not supported: redirect the output"
-    );
-    let wanted = taken.value('b').map(|word| {
-        let word = word.as_bytes();
-        number_of(word).map_err(|_| anyhow!("Bad block number - {}", show(word)))
-    });
-    let wanted = wanted.transpose()?;
-    let shows_all = taken.has('a');
+    let shown = Shown::parse(words)?;
     let records = asked.records(&[b"journal"])?;
     let of_superblock = |name: &str| {
         let is = |record: &&Record| bytes(record, "field") == name.as_bytes();
-        records
-            .iter()
-            .find(is)
-            .map(|record| number(record, "value"))
+        let found = records.iter().find(is);
+        found.map(|record| number(record, "value"))
     };
     let Some(start) = of_superblock("s_start") else {
         bail!("filesystem has no journal");
@@ -46,56 +28,97 @@ pub(super) fn list(asked: &QueriedImage<'_>, words: &[&[u8]]) -> Result<String> 
     }
     let mut sequence = first;
     for record in &records {
-        let at = number(record, "at");
         match record.kind {
             "journal-block" => {
                 sequence = number(record, "sequence");
-                let kind = bytes(record, "kind");
-                if wanted.is_none() {
-                    let _ = writeln!(
-                        text,
-                        "Found expected sequence {sequence}, type {} at block {at}",
-                        type_of(kind)
-                    );
-                }
-                if shows_all && matches!(kind, b"descriptor" | b"revoke") {
-                    let kind = show(kind);
-                    let _ = writeln!(
-                        text,
-                        "Dumping {kind} block, sequence {sequence}, at block {at}:"
-                    );
-                }
+                shown.block(record, &mut text);
             }
-            "tag" => {
-                let (home, flags) = (number(record, "home"), number(record, "flags"));
-                if shows_all {
-                    let _ = writeln!(
-                        text,
-                        "  FS block {home} logged at journal block {at} (flags 0x{flags:x})"
-                    );
-                } else if wanted == Some(home) {
-                    let _ = writeln!(
-                        text,
-                        "  FS block {home} logged at sequence {sequence}, journal block {at} (flags 0x{flags:x})"
-                    );
-                }
-            }
-            "revoke" => {
-                let home = number(record, "home");
-                if shows_all {
-                    let _ = writeln!(text, "  Revoke FS block {home}");
-                } else if wanted == Some(home) {
-                    let _ = writeln!(
-                        text,
-                        "  Revoke FS block {home} at block {at}, sequence {sequence}"
-                    );
-                }
-            }
-            "end" => text += &end(asked, at, number(record, "sequence")),
+            "tag" => shown.tag(record, sequence, &mut text),
+            "revoke" => shown.revoke(record, sequence, &mut text),
+            "end" => text += &end(asked, number(record, "at"), number(record, "sequence")),
             _ => {}
         }
     }
     Ok(text)
+}
+
+/// What a list shows.
+struct Shown {
+    /// The logged and revoked blocks.
+    all: bool,
+    /// The block whose places are listed.
+    wanted: Option<u64>,
+}
+
+impl Shown {
+    fn parse(words: &[&[u8]]) -> Result<Self> {
+        let taken = options("acb:i:f:OsSn:", words)?;
+        for (letter, _) in &taken.options {
+            ensure!(
+                matches!(letter, 'a' | 'b'),
+                "-{letter} is not supported: logdump lists the transactions to replay"
+            );
+        }
+        ensure!(
+            taken.operands.is_empty(),
+            "an output file is not supported: redirect the output"
+        );
+        let wanted = taken.value('b').map(|word| {
+            let word = word.as_bytes();
+            number_of(word).map_err(|_| anyhow!("Bad block number - {}", show(word)))
+        });
+        Ok(Self {
+            all: taken.has('a'),
+            wanted: wanted.transpose()?,
+        })
+    }
+
+    fn block(&self, record: &Record, text: &mut String) {
+        let (at, sequence) = (number(record, "at"), number(record, "sequence"));
+        let kind = bytes(record, "kind");
+        if self.wanted.is_none() {
+            let of_type = type_of(kind);
+            let _ = writeln!(
+                text,
+                "Found expected sequence {sequence}, type {of_type} at block {at}"
+            );
+        }
+        if self.all && matches!(kind, b"descriptor" | b"revoke") {
+            let kind = show(kind);
+            let _ = writeln!(
+                text,
+                "Dumping {kind} block, sequence {sequence}, at block {at}:"
+            );
+        }
+    }
+
+    fn tag(&self, record: &Record, sequence: u64, text: &mut String) {
+        let (at, home) = (number(record, "at"), number(record, "home"));
+        let flags = number(record, "flags");
+        if self.all {
+            let _ = writeln!(
+                text,
+                "  FS block {home} logged at journal block {at} (flags 0x{flags:x})"
+            );
+        } else if self.wanted == Some(home) {
+            let _ = writeln!(
+                text,
+                "  FS block {home} logged at sequence {sequence}, journal block {at} (flags 0x{flags:x})"
+            );
+        }
+    }
+
+    fn revoke(&self, record: &Record, sequence: u64, text: &mut String) {
+        let (at, home) = (number(record, "at"), number(record, "home"));
+        if self.all {
+            let _ = writeln!(text, "  Revoke FS block {home}");
+        } else if self.wanted == Some(home) {
+            let _ = writeln!(
+                text,
+                "  Revoke FS block {home} at block {at}, sequence {sequence}"
+            );
+        }
+    }
 }
 
 /// Returns the number and the name of a type of block.

@@ -232,6 +232,11 @@ fn field_parts(field: &str, room: usize) -> Vec<FieldPlace> {
     };
     let (low, high) = inode_names(base);
     let low = inode_place(&low).filter(|_| wants_low);
+    // Parts of a time are numbers.
+    let low = low.map(|place| FieldPlace {
+        is_time: place.is_time && base == field,
+        ..place
+    });
     let high = high.and_then(|name| inode_place(&name));
     let high = high.filter(|place| wants_high && place.offset + place.len <= room);
     let parts: Vec<FieldPlace> = low.into_iter().chain(high).collect();

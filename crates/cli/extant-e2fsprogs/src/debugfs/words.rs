@@ -60,7 +60,8 @@ pub(super) fn hex_dump(bytes: &[u8]) -> String {
     let mut before: Option<&[u8]> = None;
     let mut starred = false;
     for (nth, line) in bytes.chunks(16).enumerate() {
-        if before == Some(line) {
+        // A shorter last line repeats the beginning of the line before it.
+        if before.is_some_and(|before| before.starts_with(line)) {
             if !std::mem::replace(&mut starred, true) {
                 text.push_str("*\n");
             }
@@ -68,10 +69,12 @@ pub(super) fn hex_dump(bytes: &[u8]) -> String {
         }
         (before, starred) = (Some(line), false);
         let _ = write!(text, "{:04o}  ", nth * 16);
-        for pair in line.chunks(2) {
-            let pair: String = pair.iter().map(|byte| format!("{byte:02x}")).collect();
-            let _ = write!(text, "{pair} ");
-        }
+        let pairs: Vec<String> = line
+            .chunks(2)
+            .map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect())
+            .collect();
+        // Eight groups of digits with a blank behind each.
+        let _ = write!(text, "{:<39} ", pairs.join(" "));
         let shown = |&byte: &u8| match byte {
             b' '..=b'~' => char::from(byte),
             _ => '.',

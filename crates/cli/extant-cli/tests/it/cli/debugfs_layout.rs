@@ -239,12 +239,12 @@ const BUILD: &[&str] = &[
     "fallocate /etc/fstab 1 2",
     "punch /large 3 5",
     "write /dev/null /etc/empty",
-    "ea_set -r /etc/fstab user.r value",
     "sif /etc/fstab version 0x100000009",
     "sif /etc/fstab version_hi 9",
     "sif /etc/fstab uid_hi 1",
     "sif /etc/fstab gid_lo 7",
     "sif /etc/fstab mtime_lo 20200102",
+    "sif /etc/fstab mtime_lo 5",
     "sif /etc/fstab checksum calc",
 ];
 

@@ -55,7 +55,7 @@ sif etc/motd atime @1000000000
 set_inode_field null mode 020666
 sif etc/deep flags 0x80080
 ea_set etc/motd user.a "value b"
-ea_set -f src etc/by-path user.b
+ea_set -r -f src etc/by-path user.b
 ea_set etc/deep user.gone x
 ea_rm etc/deep user.gone
 write sparse sparse
