@@ -94,8 +94,10 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Refusals that depend on values or combinations, and not only on letters.
-    const OTHERS: [&str; 11] = [
+    /// Refusals that depend on values or combinations, and not only on letters, and programs that are not there.
+    const OTHERS: [&str; 13] = [
+        "e2image",
+        "filefrag",
         "debugfs block_dump -x",
         "debugfs bmap -a",
         "debugfs dx_hash -e",

@@ -42,7 +42,7 @@ pub(super) fn list(asked: &QueriedImage<'_>, words: &[&[u8]]) -> Result<String> 
     Ok(text)
 }
 
-/// What a list shows.
+/// Options of a list.
 struct Shown {
     /// The logged and revoked blocks.
     all: bool,
