@@ -149,7 +149,8 @@ pub(super) fn of_free_blocks(asked: &QueriedImage<'_>, words: &[&[u8]]) -> Resul
     let block_size = asked.block_size();
     let kib = |blocks: u64| blocks.saturating_mul(block_size) / 1024;
     let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
-    let (blocks, free) = (number(all, "blocks"), number(all, "free_blocks"));
+    // As in e2freefrag, the count of free blocks is that of the superblock, and the runs are those of the bitmaps.
+    let (blocks, free) = (number(all, "blocks"), asked.sb.free_blocks());
     let mut text = format!(
         "Device: {}\nBlocksize: {block_size} bytes\nTotal blocks: {blocks}\nFree blocks: {free} ({:.1}%)\n\n",
         asked.image.display(),
