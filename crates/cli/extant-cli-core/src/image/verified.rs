@@ -48,18 +48,30 @@ fn proof(text: &[u8]) -> Result<Proof> {
     Ok((root, tree.map(|tree| OsStr::from_bytes(tree).into())))
 }
 
+/// Returns the bytes of the file system on a device, by its superblock.
+fn file_system_len(image: &dyn BlockDevice) -> Result<u64> {
+    let mut bytes = vec![0; 1024];
+    image.read_at(1024, &mut bytes)?;
+    let superblock = RawSuperblock::parse(&bytes).context("its superblock")?;
+    let block = 1024_u64.checked_shl(superblock.log_block_size.get());
+    let size = block.and_then(|block| superblock.blocks_count().checked_mul(block));
+    size.context("its superblock has too many blocks")
+}
+
+/// Returns whether a hash tree is behind the file system on a device.
+pub fn has_tree_behind(image: &dyn BlockDevice) -> bool {
+    let mut magic = [0; 8];
+    let read = file_system_len(image).map(|size| image.read_at(size, &mut magic));
+    matches!(read, Ok(Ok(()))) && &magic == b"verity\0\0"
+}
+
 /// Returns a device that verifies each read of an image.
 pub fn device(
     image: &Arc<dyn BlockDevice>,
     tree: Option<Arc<dyn BlockDevice>>,
     root: RootHash,
 ) -> Result<VerityDevice> {
-    let mut bytes = vec![0; 1024];
-    image.read_at(1024, &mut bytes)?;
-    let superblock = RawSuperblock::parse(&bytes).context("its superblock")?;
-    let block = 1024_u64.checked_shl(superblock.log_block_size.get());
-    let size = block.and_then(|block| superblock.blocks_count().checked_mul(block));
-    let size = size.context("its superblock has too many blocks")?;
+    let size = file_system_len(&**image)?;
     let (tree, offset) = match tree {
         Some(tree) => (tree, 0),
         None => (Arc::clone(image), size),

@@ -12,7 +12,7 @@ use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE}
 use extant_cli_core::address::schemes;
 use extant_cli_core::format::show::human;
 use extant_cli_core::image::sums::{self, FREE, PIECE, PIECES, Sum, Tree, UNKNOWN};
-use extant_cli_core::image::{remote, store};
+use extant_cli_core::image::{remote, store, verified};
 use extant_terminal::progress::Progress;
 use extant_terminal::{interrupt, output};
 use extant_tune::FreeSpace;
@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Copy an image to a server or store, only the blocks that differ
 ///
-/// Blocks that the destination has already and free blocks are not sent. The file DST.sums keeps a tree of checksums, so that
-/// the destination is not read. An interrupted copy is continued by the same command.
+/// Blocks that the destination has already and free blocks are not sent, so that free blocks may differ afterwards (see --all). The
+/// file DST.sums keeps a tree of checksums, so that the destination is not read. An interrupted copy is continued by the same command.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant push root.img s3://bucket/root\n  extant push root.img /srv/www/root.img"
@@ -39,7 +39,8 @@ pub struct PushArgs {
 /// Copy an image from a server or store, only the blocks that differ
 ///
 /// The tree of checksums in SRC.sums shows which blocks of the destination differ, and each fetched block is compared with the tree.
-/// If the tree is missing, the source is read. An interrupted copy is continued by the same command.
+/// If the tree is missing, the source is read. Free blocks are not fetched, so that they may differ afterwards (see --all). An
+/// interrupted copy is continued by the same command.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant pull https://example.com/root.img root.img\n  extant pull s3://bucket/root@monday root.img"
@@ -60,6 +61,10 @@ struct Both {
     /// Overwrite another volume
     #[arg(short, long)]
     force: bool,
+    /// Copy free blocks, too, so that all bytes are equal. Default for an image with a hash tree of dm-verity behind its file system,
+    /// or an address with its root hash
+    #[arg(short, long)]
+    all: bool,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -177,8 +182,11 @@ fn run(args: &Both) -> Result<()> {
         target.len()
     );
     check_volume(args, &target, &source)?;
+    // A hash tree covers free blocks, too.
+    let all = args.all || verified::split(src).is_some() || verified::has_tree_behind(&source);
     let known = tree_of(src, &source, Access::ReadOnly).filter(|tree| tree.complete);
     let free = match known {
+        _ if all => Vec::new(),
         Some(_) => Vec::new(),
         None => FreeSpace::of(&source).map_or(Vec::new(), |free| free.ranges().to_vec()),
     };
@@ -198,6 +206,7 @@ fn run(args: &Both) -> Result<()> {
         target,
         known,
         free,
+        all,
         // Zeros of a new file are known; other files are read.
         has: match (trusted, fresh) {
             (true, _) => Has::Tree,
@@ -210,13 +219,17 @@ fn run(args: &Both) -> Result<()> {
         free_bytes: AtomicU64::new(0),
         progress: Progress::bytes(&format!("{}: copying", dst.display()), len),
     };
-    let done = copy.all();
+    let done = copy.pages();
     copy.progress.done();
     done?;
+    tell(args, &copy)
+}
+
+fn tell(args: &Both, copy: &Copy<'_>) -> Result<()> {
     let copied = Copied {
-        src,
-        dst,
-        image_bytes: len,
+        src: copy.src,
+        dst: copy.dst,
+        image_bytes: copy.len,
         copied_bytes: copy.copied.load(Relaxed),
         free_bytes: copy.free_bytes.load(Relaxed),
     };
@@ -227,9 +240,9 @@ fn run(args: &Both) -> Result<()> {
     writeln!(
         out,
         "{}: {} of {} copied",
-        dst.display(),
+        copy.dst.display(),
         human(copied.copied_bytes),
-        human(len)
+        human(copy.len)
     )?;
     Ok(out.flush()?)
 }
@@ -253,8 +266,10 @@ struct Copy<'a> {
     target: Arc<dyn BlockDevice>,
     /// Tree of the source.
     known: Option<Tree>,
-    /// Free ranges of the source, ascending. Empty if the source has a tree.
+    /// Free ranges of the source, ascending. Empty if the source has a tree, or if free blocks are copied, too.
     free: Vec<(u64, u64)>,
+    /// Whether free blocks are copied, too.
+    all: bool,
     has: Has,
     /// Tree of the destination.
     tree: Option<Tree>,
@@ -271,7 +286,7 @@ type Differing = (Vec<(u64, Sum)>, Vec<Sum>);
 const THREADS: u64 = 4;
 
 impl Copy<'_> {
-    fn all(&self) -> Result<()> {
+    fn pages(&self) -> Result<()> {
         let pages = self.len.div_ceil(PIECE * PIECES);
         let next = AtomicU64::new(1);
         let work = || -> Result<()> {
@@ -321,8 +336,9 @@ impl Copy<'_> {
             if len == 0 {
                 break;
             }
-            let wanted = match &source {
-                Some(sums) => sums[piece as usize],
+            let known = source.as_ref().map(|sums| sums[piece as usize]);
+            let wanted = match known.filter(|sum| !self.all || *sum != FREE) {
+                Some(sum) => sum,
                 None => self.read(at, len)?.map_or(FREE, |bytes| sums::sum(&bytes)),
             };
             let present = &mut target[piece as usize];
@@ -379,6 +395,8 @@ impl Copy<'_> {
         let (bytes, piece_len) = (self.range(page, 0).0, PIECE * PIECES);
         let whole = piece_len.min(self.len - bytes);
         if let (Some(tree), Some(known), Has::Tree) = (&self.tree, &self.known, self.has)
+            // Equal pages may have free pieces.
+            && !self.all
             && tree.page_sum(page) == known.page_sum(page)
         {
             self.progress.add(whole);

@@ -151,3 +151,42 @@ fn a_copy_that_was_killed_is_continued() {
         );
     }
 }
+
+/// A hash tree covers free blocks, in which the old image of a slot has other bytes.
+#[test]
+fn an_image_with_a_hash_tree_is_copied_with_its_free_blocks() {
+    let s = Scratch::empty();
+    let tree = s.host("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let (slot, update, pulled) = (url(&s, "slot"), url(&s, "update"), url(&s, "pulled"));
+    let store = format!("file+objects://{}", url(&s, "store"));
+    let make = |image: &str, len: usize| -> String {
+        std::fs::write(tree.join("file"), vec![len as u8; len]).unwrap();
+        let tree = tree.to_str().unwrap();
+        let made = ok(&[
+            "mkfs", image, "--from", tree, "--size", "16M", "--json", "--verity",
+        ]);
+        let json: serde_json::Value = serde_json::from_str(&made).unwrap();
+        json["root_hash"].as_str().unwrap().to_owned()
+    };
+    make(&slot, 3_000_001);
+    let root = make(&update, 50_002);
+    ok(&["push", &slot, &store, "--json"]);
+    ok(&["push", &slot, &pulled, "--json"]);
+    for dst in [&slot, &store] {
+        ok(&["push", &update, dst, "--force"]);
+        ok(&["check", dst, "--verity", &root]);
+        assert_eq!(copied("push", &update, dst), (0, 0));
+    }
+    ok(&["pull", &store, &pulled, "--force"]);
+    ok(&["check", &pulled, "--verity", &root]);
+    // Free blocks of an image without a tree are copied with --all.
+    for (image, byte) in [(&slot, 5), (&update, 6)] {
+        std::fs::write(tree.join("file"), vec![byte; 3_000_000 / usize::from(byte)]).unwrap();
+        let tree = tree.to_str().unwrap();
+        ok(&["mkfs", image, "-F", "-q", "--from", tree, "--size", "16M"]);
+    }
+    ok(&["push", &update, &slot, "--force"]);
+    ok(&["push", &update, &slot, "--all"]);
+    assert!(std::fs::read(&slot).unwrap() == std::fs::read(&update).unwrap());
+}
