@@ -86,10 +86,41 @@ impl Format {
     }
 }
 
+/// Returns the suffix of a name in lower case.
+fn ending_of(path: &Path) -> String {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    ending.unwrap_or_default().to_ascii_lowercase()
+}
+
+/// Returns a name for a raw image in place of one with another suffix.
+fn raw_name(path: &Path) -> PathBuf {
+    let raw = path.with_extension("");
+    match raw.extension() {
+        Some(_) => raw,
+        None => raw.with_extension("img"),
+    }
+}
+
+/// Fails if the name of a new raw image has the suffix of another format.
+///
+/// # Errors
+/// The name asks for another format; the message has a name for a raw image.
+pub fn check_raw_name(path: &Path) -> Result<()> {
+    let ending = ending_of(path);
+    let other = NOT_WRITTEN.iter().any(|(known, _)| *known == ending);
+    if other || NewFormat::of_name(path).is_some() {
+        bail!(
+            "{}: the copy is a raw image, not .{ending}: name it {}",
+            path.display(),
+            raw_name(path).display()
+        );
+    }
+    Ok(())
+}
+
 /// Fails for a name with the suffix of an unsupported format.
 fn check_ending(path: &Path) -> Result<()> {
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    let ending = ending.unwrap_or_default().to_ascii_lowercase();
+    let ending = ending_of(path);
     let Some((_, command)) = NOT_WRITTEN.iter().find(|(known, _)| *known == ending) else {
         return Ok(());
     };
@@ -99,11 +130,7 @@ fn check_ending(path: &Path) -> Result<()> {
             "{shown}: .{ending} is not written, but raw images, .qcow2, .vhd, .vmdk, .zst and .simg (--format raw writes a raw image of this name)"
         );
     };
-    let raw = path.with_extension("");
-    let raw = match raw.extension() {
-        Some(_) => raw,
-        None => raw.with_extension("img"),
-    };
+    let raw = raw_name(path);
     let raw = raw.display();
     let words = command.split(' ').map(|word| match word {
         "RAW" => raw.to_string(),

@@ -11,6 +11,7 @@ use blockdev::{Access, BlockDevice};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_cli_core::address::schemes;
 use extant_cli_core::format::show::human;
+use extant_cli_core::image::new_file::check_raw_name;
 use extant_cli_core::image::sums::{self, FREE, PIECE, PIECES, Sum, Tree, UNKNOWN};
 use extant_cli_core::image::{remote, store, verified};
 use extant_terminal::progress::Progress;
@@ -169,6 +170,9 @@ fn run(args: &Both) -> Result<()> {
     let len = source.len();
     ensure!(len > 0, "{}: is empty", src.display());
     let fresh = !schemes::is_remote(dst) && !store::file(dst).exists();
+    if fresh {
+        check_raw_name(dst)?;
+    }
     // Before `make` changes the length of an image. An image that cannot be read does not exist, or opening it to write says why.
     if let Ok(there) = store::open(dst, Access::ReadOnly) {
         check_volume(args, &there, &source)?;

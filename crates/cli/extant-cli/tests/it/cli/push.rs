@@ -190,3 +190,28 @@ fn an_image_with_a_hash_tree_is_copied_with_its_free_blocks() {
     ok(&["push", &update, &slot, "--all"]);
     assert!(std::fs::read(&slot).unwrap() == std::fs::read(&update).unwrap());
 }
+
+/// A copy is raw; a name that says otherwise would mislead other programs.
+#[test]
+fn a_new_copy_is_not_named_after_another_format() {
+    let s = Scratch::empty();
+    let image = url(&s, "disk.img");
+    ok(&["mkfs", &image, "--size", "8M", "-q"]);
+    for (name, instead) in [
+        ("copy.img.zst", "copy.img"),
+        ("copy.qcow2", "copy.img"),
+        ("copy.vmdk", "copy.img"),
+        ("copy.img.gz", "copy.img"),
+    ] {
+        for command in ["push", "pull"] {
+            let instead = format!("name it {}", url(&s, instead));
+            fails(&[command, &image, &url(&s, name)], &instead);
+        }
+        assert!(!s.host(name).exists());
+    }
+    // An image of another format that exists is written as such.
+    let qcow2 = url(&s, "old.qcow2");
+    ok(&["mkfs", &qcow2, "--size", "8M", "-q"]);
+    ok(&["push", &image, &qcow2, "--force"]);
+    assert!(std::fs::read(&qcow2).unwrap().starts_with(b"QFI"));
+}
