@@ -1,6 +1,6 @@
 //! Deleted files whose inodes are still in the journal, as they were before.
 
-use crate::state::{DeletedSearch, Found, OldBlocks, OldImage, OldInode, Rescue};
+use crate::state::{DeletedSearch, Found, InodeKey, OldBlocks, OldImage, OldInode, Rescue};
 use ext4_format::extent::Node;
 use ext4_format::inode::{self};
 use ext4_format::jbd2::descriptor::TagFlags;
@@ -8,10 +8,22 @@ use ext4_format::jbd2::{self, BlockType, Checksums, Superblock, Tid};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap, dir_entry};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Old inodes that are kept at most, so that a broken journal cannot fill memory.
+const MOST: usize = 1 << 20;
+
+/// Inodes in old blocks of inode tables.
+#[derive(Default)]
+struct OldInodes {
+    /// The newest image of each file that is gone.
+    gone: BTreeMap<InodeKey, OldInode>,
+    /// The first transaction that has an inode in use, also of files that are still there.
+    firsts: BTreeMap<InodeKey, Tid>,
+}
+
 impl Rescue<'_> {
-    /// Searches the journal for inodes that are deleted now, and adds them below `#deleted`. If their directory or
-    /// their name is unknown, they are named by their numbers. Blocks that are in use again are reported by
-    /// [`Found::problem`].
+    /// Searches the journal for inodes that are deleted now, and adds them below `#deleted`, also if a newer file has the
+    /// number. If their directory or their name is unknown, they are named by their numbers. Blocks that are in use
+    /// again are reported by [`Found::problem`].
     pub fn find_deleted(&mut self) {
         let Some(old) = self.old_blocks() else {
             self.notes
@@ -29,7 +41,7 @@ impl Rescue<'_> {
             .map(|found| (found.ino.0, found.path.clone()))
             .collect();
         let mut taken = std::collections::BTreeSet::new();
-        for (ino, old) in inodes {
+        for ((ino, generation), old) in inodes {
             let mut path = b"#deleted/".to_vec();
             match &old.name {
                 Some((_, dir, name)) => {
@@ -41,14 +53,16 @@ impl Rescue<'_> {
                 }
                 None => path.extend_from_slice(format!("#{ino}").as_bytes()),
             }
-            if !taken.insert(path.clone()) {
+            // Several files may have had the same number and the same name.
+            while !taken.insert(path.clone()) {
                 path.extend_from_slice(format!("#{ino}").as_bytes());
             }
             let (core, named) = (old.core, old.name.is_some());
             let again = self.is_used_again(&old);
-            self.old_inodes.insert(ino, old);
+            self.old_inodes.insert((ino, generation), old);
             self.found.push(Found {
                 ino: InodeNr(ino),
+                generation,
                 path,
                 named,
                 deleted: true,
@@ -136,9 +150,9 @@ impl Rescue<'_> {
         right.then_some(bytes)
     }
 
-    /// Returns the newest images of inodes that had links, and are free now.
-    fn old_inodes(&self, old: &OldBlocks) -> BTreeMap<u32, OldInode> {
-        let mut found: BTreeMap<u32, OldInode> = BTreeMap::new();
+    /// Returns the newest images of inodes that had links, and are free now or belong to another file.
+    fn old_inodes(&self, old: &OldBlocks) -> BTreeMap<InodeKey, OldInode> {
+        let mut found = OldInodes::default();
         let length = u64::from(self.image.geo.itable_blocks());
         for (group, table) in (0..).map(GroupNr).zip(&self.tables) {
             let Some(first) = table.first else {
@@ -159,44 +173,54 @@ impl Rescue<'_> {
                 }
             }
         }
-        found
+        let OldInodes { mut gone, firsts } = found;
+        for (&(ino, _), inode) in &mut gone {
+            let others = firsts
+                .range((ino, 0)..=(ino, u32::MAX))
+                .map(|(_, &tid)| tid);
+            let later = others.filter(|&tid| inode.tid.is_before(tid));
+            inode.until = later.reduce(|a, b| if b.is_before(a) { b } else { a });
+        }
+        gone
     }
 
-    fn note_old(&self, found: &mut BTreeMap<u32, OldInode>, ino: InodeNr, raw: &[u8], tid: Tid) {
-        if ino.0 < self.image.geo.first_ino || self.inodes.contains_key(&ino.0) {
+    fn note_old(&self, found: &mut OldInodes, ino: InodeNr, raw: &[u8], tid: Tid) {
+        if ino.0 < self.image.geo.first_ino || ino.0 == self.image.geo.orphan_file_ino {
             return;
         }
         let Ok(core) = inode::decode_core(raw, &self.image.geo, ino) else {
             return;
         };
+        let key = (ino.0, core.generation);
+        if core.links == 0 || (found.firsts.len() >= MOST && !found.firsts.contains_key(&key)) {
+            return;
+        }
+        let first = found.firsts.entry(key).or_insert(tid);
+        if tid.is_before(*first) {
+            *first = tid;
+        }
+        let in_use = self.inodes.get(&ino.0);
+        let is_gone = in_use.is_none_or(|inode| inode.generation != core.generation);
         let wanted = matches!(
             core.file_type(),
             Some(FileType::Regular | FileType::Symlink)
         );
-        let newer = found
-            .get(&ino.0)
-            .is_none_or(|known| known.tid.is_before(tid));
-        if wanted
-            && newer
-            && core.links > 0
-            && core.size > 0
-            && ino.0 != self.image.geo.orphan_file_ino
-        {
-            let (raw, name) = (raw.to_vec(), None);
-            found.insert(
-                ino.0,
-                OldInode {
-                    tid,
-                    raw,
-                    core,
-                    name,
-                },
-            );
+        let known = found.gone.get(&key);
+        let newer = known.is_none_or(|known| known.tid.is_before(tid));
+        if is_gone && wanted && newer && core.size > 0 {
+            let inode = OldInode {
+                tid,
+                until: None,
+                raw: raw.to_vec(),
+                core,
+                name: None,
+            };
+            found.gone.insert(key, inode);
         }
     }
 
     /// Collects names of deleted inodes from the images of directories.
-    fn old_names(&self, old: &OldBlocks, inodes: &mut BTreeMap<u32, OldInode>) {
+    fn old_names(&self, old: &OldBlocks, inodes: &mut BTreeMap<InodeKey, OldInode>) {
         for (home, images) in &old.images {
             let Some(&dir) = self.directory_blocks.get(home) else {
                 continue;
@@ -206,16 +230,20 @@ impl Rescue<'_> {
                     continue;
                 };
                 for record in dir_entry::records(&bytes, 0, true).map_while(Result::ok) {
+                    if !crate::names::is_name(&record) {
+                        continue;
+                    }
                     let file_type = FileType::from_dir_byte(record.file_type);
-                    if let Some(inode) = inodes.get_mut(&record.inode.0)
-                        && file_type.is_none_or(|t| Some(t) == inode.core.file_type())
-                        && crate::names::is_name(&record)
-                        && inode
-                            .name
-                            .as_ref()
-                            .is_none_or(|(tid, ..)| tid.is_before(image.tid))
-                    {
-                        inode.name = Some((image.tid, dir, record.name.to_vec()));
+                    let same_number = (record.inode.0, 0)..=(record.inode.0, u32::MAX);
+                    for (_, inode) in inodes.range_mut(same_number) {
+                        let fits = file_type.is_none_or(|t| Some(t) == inode.core.file_type());
+                        // From then on, the name is that of another file.
+                        let its = inode.until.is_none_or(|until| image.tid.is_before(until));
+                        let known = inode.name.as_ref();
+                        let newer = known.is_none_or(|(tid, ..)| tid.is_before(image.tid));
+                        if fits && its && newer {
+                            inode.name = Some((image.tid, dir, record.name.to_vec()));
+                        }
                     }
                 }
             }

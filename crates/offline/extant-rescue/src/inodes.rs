@@ -42,12 +42,13 @@ impl Rescue<'_> {
             return;
         }
         if let Some(file_type) = core.file_type() {
-            let size = core.size;
+            let (size, generation) = (core.size, core.generation);
             self.inodes.insert(
                 ino.0,
                 Inode {
                     file_type,
                     size,
+                    generation,
                     sealed,
                 },
             );

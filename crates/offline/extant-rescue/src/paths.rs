@@ -94,6 +94,7 @@ impl Rescue<'_> {
         };
         Found {
             ino: InodeNr(ino),
+            generation: inode.map_or(0, |inode| inode.generation),
             path,
             named,
             deleted: false,

@@ -19,7 +19,7 @@ impl Rescue<'_> {
         if !found.deleted {
             return self.record(found.ino);
         }
-        let old = self.old_inodes.get(&found.ino.0)?;
+        let old = self.old_inodes.get(&(found.ino.0, found.generation))?;
         Some((old.raw.clone(), old.core))
     }
 

@@ -24,6 +24,7 @@ pub(crate) struct Table {
 pub(crate) struct Inode {
     pub(crate) file_type: FileType,
     pub(crate) size: u64,
+    pub(crate) generation: u32,
     /// Whether its checksum is right, or the volume lacks checksums.
     pub(crate) sealed: bool,
 }
@@ -46,10 +47,15 @@ pub(crate) struct OldBlocks {
     pub(crate) images: BTreeMap<BlockNr, Vec<OldImage>>,
 }
 
+/// Number and generation of an inode: a number that is used again gets another generation.
+pub(crate) type InodeKey = (u32, u32);
+
 /// A deleted inode, as it was.
 #[derive(Debug)]
 pub(crate) struct OldInode {
     pub(crate) tid: Tid,
+    /// The first known transaction in which another file has the number.
+    pub(crate) until: Option<Tid>,
     pub(crate) raw: Vec<u8>,
     pub(crate) core: InodeCore,
     /// The directory, if it is known, and the name.
@@ -67,8 +73,10 @@ pub(crate) struct OldInode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {
-    /// The inode.
+    /// The inode. A deleted file may have the same number as a newer file.
     pub ino: InodeNr,
+    /// Generation of the inode, which differs between files that had the same number.
+    pub generation: u32,
     /// Path from the root, without a leading slash. The unknown part of a path is `#INODE`.
     pub path: Vec<u8>,
     /// Whether the last part of the path is the file's name, not its number.
@@ -122,7 +130,7 @@ pub struct Rescue<'d> {
     /// Blocks of directories, and the directory of each.
     pub(crate) directory_blocks: BTreeMap<BlockNr, u32>,
     pub(crate) old_blocks: Option<OldBlocks>,
-    pub(crate) old_inodes: BTreeMap<u32, OldInode>,
+    pub(crate) old_inodes: BTreeMap<InodeKey, OldInode>,
     pub(crate) deleted_search: Option<DeletedSearch>,
 }
 

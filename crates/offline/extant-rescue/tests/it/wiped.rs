@@ -12,6 +12,8 @@ use ext4_format::superblock::RawSuperblock;
 use ext4_format::{FileType, InodeNr};
 use extant_rescue::Rescue;
 use extant_testing::mounted::{self, Mounted};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 const ARGS: &[&str] = &[
@@ -338,6 +340,70 @@ fn deleted_files_are_found_in_the_journal() {
     rescue.find_deleted();
     let deleted = || rescue.found().iter().filter(|found| found.deleted);
     assert!(deleted().count() >= 5 && deleted().all(|found| found.problem.is_some()));
+}
+
+/// A number that is in use again belongs to another file. Of each file that had it, the journal has the inode and the name.
+#[test]
+fn deleted_files_are_found_if_their_numbers_are_in_use_again() {
+    if !mounted::able() {
+        return;
+    }
+    let dir = needs::memory_dir();
+    let path = dir.path().join("image");
+    common::mke2fs(&path, "16M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
+    let mounted = Mounted::new(&path, "");
+    let root = mounted.path().to_path_buf();
+    std::fs::create_dir(root.join("d")).unwrap();
+    let name = |round: usize, n: usize| format!("d/round{round}-{n}");
+    let commit = || std::fs::File::open(&root).unwrap().sync_all().unwrap();
+    let make = |round: usize| -> Vec<u64> {
+        let number = |n| {
+            let mut file = std::fs::File::create(root.join(name(round, n))).unwrap();
+            // The last files have no blocks, so that no block of the second round is in use again.
+            if round < 2 {
+                file.write_all(name(round, n).as_bytes()).unwrap();
+            }
+            file.sync_all().unwrap();
+            file.metadata().unwrap().ino()
+        };
+        let numbers = (0..8).map(number).collect();
+        commit();
+        numbers
+    };
+    let remove = |round: usize| {
+        (0..8).for_each(|n| std::fs::remove_file(root.join(name(round, n))).unwrap());
+        commit();
+    };
+    let first = make(0);
+    remove(0);
+    let second = make(1);
+    remove(1);
+    assert!(first == second && second == make(2), "{first:?} {second:?}");
+    mounted.unmount();
+    let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let mut rescue = Rescue::open(&device, &mut |_, _| {}).unwrap();
+    rescue.find_deleted();
+    for (round, n) in (0..2).flat_map(|round| (0..8).map(move |n| (round, n))) {
+        let path = format!("#deleted/{}", name(round, n));
+        let found = rescue.found().iter().find(|f| f.path == path.as_bytes());
+        let found = found.unwrap_or_else(|| panic!("{path}: {:?}", rescue.found()));
+        let mut all = Vec::new();
+        let read = rescue.read(found, &mut |_, piece| {
+            all.extend_from_slice(piece);
+            Ok(())
+        });
+        assert!(read.unwrap().is_empty());
+        // The second round may have blocks of the first.
+        let right = all == name(round, n).as_bytes();
+        assert!(right || round == 0, "{path}: {}", all.escape_ascii());
+    }
+    let deleted = rescue.found().iter().filter(|found| found.deleted);
+    assert_eq!(deleted.count(), 16);
+    let files = rescued(&device);
+    assert!(
+        (0..8).all(|n| files.contains(&(name(2, n), Vec::new()))),
+        "{files:?}"
+    );
 }
 
 /// A deleted file's clusters are looked up in the bitmap, where they are free.

@@ -124,7 +124,10 @@ impl Copier<'_> {
             .create_new(true)
             .mode(0o600)
             .open(&path)?;
-        self.first.insert(found.ino.0, path.clone());
+        // A newer file may have the number of a deleted file.
+        if !found.deleted {
+            self.first.insert(found.ino.0, path.clone());
+        }
         file.set_len(found.size)?;
         let lost = self.rescue.read(found, &mut |at, bytes| {
             interrupt::check().map_err(io::Error::other)?;

@@ -163,7 +163,7 @@ fn looked_for(searched: &DeletedSearch) -> String {
             format!("{seen}: it has no record of any inode: what was removed cannot be found by it")
         }
         (0, _) => format!(
-            "{seen}: none of them has an inode that is deleted now: what was removed is older, or was overwritten"
+            "{seen}: none of them has an inode of a file that is gone: what was removed is older, or was overwritten"
         ),
         _ => seen,
     }

@@ -122,6 +122,38 @@ fn a_deleted_file_is_copied_from_the_journal() {
     assert!(copy == std::fs::read(s.host("letter")).unwrap());
 }
 
+/// A deleted file and the file that has its inode number now are two files.
+#[test]
+fn a_number_that_is_used_again_has_two_files() {
+    let Some(s) = Scratch::ext4() else { return };
+    let number = |path: &str| s.run(&["stat", "--json", path]).json()[0]["ino"].clone();
+    std::fs::write(s.host("old"), "old\n".repeat(900)).unwrap();
+    // Without blocks, so that no block is in use again.
+    std::fs::write(s.host("new"), "").unwrap();
+    s.ok(&["mkdir", ":/letters"]);
+    s.ok(&["cp", "@old", ":/letters/old"]);
+    let old = number(":/letters/old");
+    s.ok(&["rm", ":/letters/old"]);
+    s.ok(&["cp", "@new", ":/letters/new"]);
+    assert_eq!(number(":/letters/new"), old, "the number is used again");
+    for (option, out) in [("--to", "@out"), ("--tar", "@out.tar")] {
+        let ran = s.run(&["rescue", "--deleted", option, out, "%"]);
+        assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    }
+    std::fs::create_dir(s.host("unpacked")).unwrap();
+    let mut tar = std::process::Command::new("tar");
+    tar.arg("-xf")
+        .arg(s.host("out.tar"))
+        .arg("-C")
+        .arg(s.host("unpacked"));
+    assert!(tar.status().unwrap().success());
+    for out in ["out", "unpacked"] {
+        let read = |name: &str| std::fs::read_to_string(s.host(out).join(name)).unwrap();
+        assert_eq!(read("letters/new"), "", "{out}");
+        assert_eq!(read("#deleted/letters/old"), "old\n".repeat(900), "{out}");
+    }
+}
+
 #[test]
 fn an_archive_has_what_a_directory_has() {
     let Some(s) = Scratch::filled() else { return };
