@@ -5,8 +5,10 @@ mod copy;
 
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
+use ext4_format::inode::InodeCore;
 use extant_cli_core::address::Rooted;
 use extant_cli_core::format::show::{JsonPath, count, show, type_letter};
+use extant_cli_core::format::times;
 use extant_cli_core::image::advice::no_disk;
 use extant_cli_core::image::{identity, store};
 use extant_rescue::{DeletedSearch, Rescue};
@@ -75,6 +77,38 @@ struct Item {
     kind: &'static str,
     size: u64,
     problem: Option<&'static str>,
+    /// `null` if the inode is lost.
+    attributes: Option<Attributes>,
+}
+
+/// Attributes of an inode, with times in UTC.
+#[derive(Serialize)]
+struct Attributes {
+    mode: String,
+    uid: u32,
+    gid: u32,
+    links: u32,
+    generation: u32,
+    atime: String,
+    mtime: String,
+    ctime: String,
+    crtime: String,
+}
+
+impl From<InodeCore> for Attributes {
+    fn from(core: InodeCore) -> Self {
+        Self {
+            mode: format!("{:04o}", core.mode & 0o7777),
+            uid: core.uid,
+            gid: core.gid,
+            links: core.links,
+            generation: core.generation,
+            atime: times::utc(core.atime),
+            mtime: times::utc(core.mtime),
+            ctime: times::utc(core.ctime),
+            crtime: times::utc(core.crtime),
+        }
+    }
 }
 
 /// A loss in copying.
@@ -181,6 +215,7 @@ fn tell(args: &Args, name: &str, rescue: &Rescue<'_>, copied: Option<copy::Copie
             kind: found.file_type.name(),
             size: found.size,
             problem: found.problem,
+            attributes: rescue.attributes(found).map(Attributes::from),
         });
         return output::json(&Rescued {
             image: name.to_owned(),

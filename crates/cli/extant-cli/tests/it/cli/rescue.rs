@@ -112,6 +112,18 @@ fn a_deleted_file_is_copied_from_the_journal() {
     s.ok(&["cp", "@letter", ":/letters/"]);
     s.debugfs_write("clri /letters/letter");
     s.debugfs_write("unlink /letters/letter");
+    let json = s.run(&["rescue", "--deleted", "--json", "%"]).json();
+    let found = json["found"].as_array().unwrap();
+    let is_letter = |item: &&serde_json::Value| item["path"] == "#deleted/letters/letter";
+    let letter = found.iter().find(is_letter).expect("it is in the list");
+    for time in ["atime", "mtime", "ctime", "crtime"] {
+        let text = letter["attributes"][time].as_str().unwrap();
+        assert!(
+            text.starts_with("20") && text.ends_with('Z'),
+            "{time}: {text}"
+        );
+    }
+    assert_eq!(letter["attributes"]["links"], 1);
     let ran = s.run(&["rescue", "--deleted", "--to", "@out", "--list", "%"]);
     assert!(
         ran.text().contains("#deleted/letters/letter"),
