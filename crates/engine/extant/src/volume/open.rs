@@ -80,6 +80,12 @@ impl FoundLog {
     }
 }
 
+/// Damage of a volume that is read by a backup of its superblock.
+const BACKUP_IS_USED: FormatError = FormatError::corrupt(
+    "magic number, geometry or checksum (a backup is used)",
+    Where::Superblock,
+);
+
 /// Returns the reason why the volume is not written, if there is one.
 fn why_read_only(
     options: &VolumeOptions,
@@ -148,7 +154,7 @@ impl<'a> Opening<'a> {
             raw: found.raw,
             read_only,
             backup: found.backup,
-            damage: Vec::new(),
+            damage: Vec::from_iter(found.backup.then_some(BACKUP_IS_USED)),
         })
     }
 

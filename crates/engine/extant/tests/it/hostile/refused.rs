@@ -89,6 +89,15 @@ fn zeroed_superblock() {
         let whole = snapshot(&open_as(&device, true).unwrap()).unwrap();
         device.write_at(1024, &[0; 1024]).unwrap();
         let before = device.to_bytes().unwrap();
+        let (told, damage) = std::sync::mpsc::channel();
+        let reported = move |damage: &extant::Damage| told.send(damage.rule.clone()).unwrap();
+        let options = VolumeOptions::new().on_damage(reported).read_only(true);
+        drop(options.open_device(device.clone()).unwrap());
+        let damage: Vec<String> = damage.try_iter().collect();
+        assert!(
+            damage.len() == 1 && damage[0].contains("superblock"),
+            "a reader is told: {damage:?}"
+        );
         let v = open_as(&device, false).unwrap_or_else(|e| panic!("{args:?}: {e}"));
         let why = v.read_only().expect("read-only");
         assert!(
