@@ -11,7 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Volume {
-    /// Opens an image file or block device for reading and writing; [`VolumeOptions`] has everything else.
+    /// Opens an image file or block device for reading and writing; [`VolumeOptions`] has everything else. A volume that
+    /// must not be written, such as one that is marked as having errors, opens read-only: [`read_only`](Self::read_only)
+    /// returns the reason.
     ///
     /// ```no_run
     /// let volume = extant::Volume::open("disk.img")?;

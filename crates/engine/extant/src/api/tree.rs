@@ -6,6 +6,7 @@ use super::copy::PathError;
 use super::dir::Dir;
 use super::read_dir::{DirEntry, ReadDir};
 use crate::base::error::{Error, Result};
+use crate::inodes::attributes::Metadata;
 use ext4_format::{FileType, InodeNr};
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -24,6 +25,7 @@ const MAX_DEPTH: usize = 50_000;
 /// let last = volume.walk("/a")?.last().expect("it has one")?;
 /// assert_eq!((last.path().to_str(), last.depth()), (Some("/a/b"), 1));
 /// assert_eq!(last.file_type(), extant::FileType::Directory);
+/// assert!(last.metadata()?.is_dir());
 /// assert_eq!(last.parent().metadata(last.file_name())?.ino(), last.ino());
 /// # Ok::<(), extant::Error>(())
 /// ```
@@ -60,6 +62,14 @@ impl WalkEntry {
     /// Returns the inode number of the entry.
     pub fn ino(&self) -> u32 {
         self.entry.ino()
+    }
+
+    /// Returns the metadata of the entry. Links are not followed.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the name was removed meanwhile, and others of a look-up.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.parent.symlink_metadata(self.file_name())
     }
 
     /// Returns the number of names between the walk's top and the entry, including the entry's own.

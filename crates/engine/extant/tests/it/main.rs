@@ -8,6 +8,7 @@ mod cache_above;
 mod cached_above;
 mod concurrent;
 mod contents;
+mod copy_file;
 mod crash;
 mod damage;
 mod defragment;
