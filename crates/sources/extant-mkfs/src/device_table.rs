@@ -51,11 +51,21 @@ impl Layers {
                 (Some(member), Some(inode)) if is_dir && member.kind == ArchiveKind::Directory => {
                     self.change(inode, entry, pool)?;
                 }
-                (Some(_), Some(_)) => return Err(bad("something of this name is there".into())),
+                (Some(_), Some(_)) => {
+                    let path = entry.path.escape_ascii();
+                    return Err(bad(format!(
+                        "{path}: the sources before the table have a file of this name"
+                    )));
+                }
                 (None, Some(inode)) => self.change(inode, entry, pool)?,
                 (None, None) => match entry.order {
                     Order::Change { optional: true, .. } => {}
-                    _ => return Err(bad("there is nothing of this name".into())),
+                    _ => {
+                        let path = entry.path.escape_ascii();
+                        return Err(bad(format!(
+                            "{path}: the sources before the table have no such file (type F allows that)"
+                        )));
+                    }
                 },
             }
         }

@@ -43,6 +43,15 @@ pub(super) struct Surroundings<'a> {
     pub now: Timestamp,
 }
 
+/// Problem of a regular file without data.
+const NO_DATA: &str = "no such file: contents=FILE names the file with the data (a device table changes owners and permissions alone)";
+
+/// Returns the error for an unknown `type=`.
+fn unknown_type(given: &[u8]) -> String {
+    let given = show(given);
+    format!("type={given} is not one of block, char, dir, fifo, file, link and socket")
+}
+
 impl Keywords {
     pub fn set<'w>(&mut self, words: impl Iterator<Item = &'w [u8]>) -> Result<()> {
         for word in words {
@@ -199,6 +208,7 @@ impl Keywords {
                             stretches: Vec::new(),
                         }
                     }
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(bad(&NO_DATA)),
                     Err(e) => return Err(bad(&e)),
                 }
             }
@@ -214,7 +224,7 @@ impl Keywords {
                 .map(|(major, minor)| ArchiveKind::BlockDevice(major, minor))?,
             b"fifo" => ArchiveKind::Fifo,
             b"socket" => ArchiveKind::Socket,
-            other => return Err(format!("type={} is not known", show(other))),
+            other => return Err(unknown_type(other)),
         };
         let meta = host.as_ref().map(|(_, meta)| meta);
         let mode = match self.number("mode", 8)? {

@@ -175,7 +175,7 @@ fn device(kind: &[u8], major: u32, minor: u32) -> Result<ArchiveKind, String> {
 fn number_in(text: &[u8], radix: u32) -> Result<u32, String> {
     let parsed = std::str::from_utf8(text).ok();
     let parsed = parsed.and_then(|t| u32::from_str_radix(t, radix).ok());
-    parsed.ok_or_else(|| format!("{} is not a number", show(text)))
+    parsed.ok_or_else(|| format!("'{}' is not a number", show(text)))
 }
 
 /// Parses permissions; `None` for -1. Some tables include the type.

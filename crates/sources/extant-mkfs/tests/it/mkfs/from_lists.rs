@@ -141,7 +141,7 @@ fn bad_manifests_are_refused_with_their_line() {
     let dir = scratch();
     fs::write(dir.path().join("data"), "content").unwrap();
     for (line, what) in [
-        ("x type=door", "type=door is not known"),
+        ("x type=door", "type=door is not one of block, char, dir"),
         ("x type=dir mode=9", "mode=9 is not a number"),
         ("x type=dir mode=17777", "mode of more than"),
         ("x type=dir uid=-1", "uid=-1 is not a number"),
@@ -155,7 +155,7 @@ fn bad_manifests_are_refused_with_their_line() {
         ("x type=char device=native,5000,1", "not a device"),
         ("x type", "type has no value"),
         ("a\\qb type=dir", "escape"),
-        ("nothere", "nothere: "),
+        ("nothere", "nothere: no such file"),
         ("x contents=data size=8", "has 7 bytes"),
         ("x contents=.", "not a regular file"),
     ] {
@@ -222,8 +222,14 @@ fn device_tables_add_and_change() {
     stat(&image, "/su", &["Mode: 04755", "User: 0"]);
     assert_eq!(image.report.specials, 8);
     for (line, what) in [
-        ("/none f 644 0 0", "there is nothing of this name"),
-        ("/su c 644 0 0 1 1", "something of this name is there"),
+        (
+            "/none f 644 0 0",
+            "/none: the sources before the table have no such file (type F allows that)",
+        ),
+        (
+            "/su c 644 0 0 1 1",
+            "/su: the sources before the table have a file of this name",
+        ),
         ("/../x d 644 0 0", ".."),
     ] {
         let sources = vec![
