@@ -28,10 +28,18 @@ pub fn in_general(error: &anyhow::Error) -> Option<&'static str> {
             Error::NoSpace(_) => {
                 Some("extant df shows what is free, extant resize makes an image larger")
             }
+            Error::Format(ext4_format::FormatError::Corrupt {
+                what: "image is shorter than its count of blocks",
+                ..
+            }) => Some(
+                "the file is truncated, or a part of a split image: extant rescue copies out what is left",
+            ),
             Error::Format(
                 ext4_format::FormatError::Corrupt { .. }
                 | ext4_format::FormatError::Checksum { .. },
-            ) => Some("the image is damaged: extant repair -n lists what it would mend"),
+            ) => Some(
+                "the image is damaged: extant repair -n lists what it would mend, and extant rescue copies out what is left",
+            ),
             Error::NoAttribute => Some("see extant getfattr -m -"),
             Error::Unsupported("attribute name space") => {
                 Some("names begin with user., trusted., security. or system.")

@@ -49,10 +49,6 @@ const HABITS: &[(&[&str], Answer)] = &[
         Command("ls -R", "IMAGE:/PATH"),
     ),
     (
-        &["ncheck"],
-        Line("write extant ls -Ri IMAGE: , and look for the inode's number"),
-    ),
-    (
         &["del", "delete", "unlink", "kill_file"],
         Command("rm", "IMAGE:/PATH"),
     ),
@@ -74,15 +70,7 @@ const HABITS: &[(&[&str], Answer)] = &[
         Command("cat", "IMAGE:/PATH"),
     ),
     (
-        &[
-            "grep",
-            "egrep",
-            "rg",
-            "strings",
-            "wc",
-            "sha256sum",
-            "md5sum",
-        ],
+        &["grep", "egrep", "rg", "strings", "wc"],
         Line(
             "write extant cat IMAGE:/PATH | grep TEXT, or extant shell IMAGE -- grep -r TEXT . for a tree",
         ),
@@ -100,6 +88,44 @@ const HABITS: &[(&[&str], Answer)] = &[
     (
         &["ea_list", "xattr", "getxattr", "getfacl"],
         Command("getfattr -d -m -", "IMAGE:/PATH"),
+    ),
+    // The Sleuth Kit and other programs that examine images.
+    (&["fls"], Command("ls -Ri", "IMAGE:/")),
+    (&["icat"], Line("write extant cat 'IMAGE:<12>'")),
+    (
+        &["istat", "testi"],
+        Line("write extant inspect IMAGE stat '<12>'"),
+    ),
+    (&["fsstat"], Command("info", "IMAGE")),
+    (
+        &["mmls", "fdisk", "sfdisk", "parted", "gdisk", "partitions"],
+        Command("info", "IMAGE"),
+    ),
+    (
+        &["blkcat", "blkstat"],
+        Line("write extant inspect IMAGE dump-block N"),
+    ),
+    (
+        &["ifind", "icheck"],
+        Line("write extant inspect IMAGE icheck BLOCK"),
+    ),
+    (
+        &["ffind", "ncheck"],
+        Line("write extant inspect IMAGE ncheck INODE"),
+    ),
+    (
+        &["jls", "jcat", "logdump", "journal"],
+        Line("write extant inspect IMAGE journal all"),
+    ),
+    (
+        &["mactime", "timeline"],
+        Line("write extant ls -R --json IMAGE: , which has the four times of each file"),
+    ),
+    (
+        &["hash", "checksum", "sha1sum", "sha256sum", "md5sum"],
+        Line(
+            "write extant cat IMAGE:/PATH | sha256sum, or extant shell IMAGE -- find . -type f -exec sha256sum {} + for a tree",
+        ),
     ),
     (&["ea_get"], Command("getfattr -n NAME", "IMAGE:/PATH")),
     (
@@ -182,6 +208,11 @@ const HABITS: &[(&[&str], Answer)] = &[
             "list_deleted_inodes",
             "restore",
             "recover",
+            "tsk_recover",
+            "extundelete",
+            "ext4magic",
+            "photorec",
+            "carve",
         ],
         Line(
             "write extant rescue --deleted IMAGE to list removed files, and --to DIR to copy them out",

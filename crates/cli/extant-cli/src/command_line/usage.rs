@@ -87,7 +87,9 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
             // Messages that begin with the value do not repeat it; positional arguments need no name.
             let option = argument.split(' ').next().filter(|a| a.starts_with('-'));
             let option = option.map(|o| format!("{o} ")).unwrap_or_default();
-            if why.starts_with(&value) {
+            if value.is_empty() && !option.is_empty() {
+                format!("{at}{}: {why}", option.trim_end())
+            } else if why.starts_with(&value) {
                 format!("{at}{option}{why}")
             } else {
                 format!("{at}{option}{value}: {why}")

@@ -17,7 +17,7 @@ use extant_terminal::numbers::size;
 use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -85,11 +85,18 @@ fn partition_size(text: &str) -> Result<u64> {
     Ok(bytes)
 }
 
+/// Returns whether a source with a colon must end with a size, because only its part before the colon exists.
+fn is_size_meant(whole: &str, source: &str) -> bool {
+    !Path::new(whole).exists() && Path::new(source).exists()
+}
+
 fn wanted(text: &str) -> Result<WantedPart> {
     let form = "write LABEL=SOURCE, LABEL=:SIZE or LABEL=SOURCE:SIZE";
     let (label, rest) = text.split_once('=').context(form)?;
     let (source, len) = match rest.rsplit_once(':') {
-        Some((source, len)) if source.is_empty() || size(len).is_ok() => {
+        Some((source, len))
+            if source.is_empty() || size(len).is_ok() || is_size_meant(rest, source) =>
+        {
             (source, Some(partition_size(len)?))
         }
         _ => (rest, None),

@@ -140,21 +140,34 @@ fn requests(args: &Args) -> Result<Vec<Request>> {
     let mut requests = Vec::new();
     if !args.words.is_empty() {
         let words = args.words.iter().map(|w| w.clone().into_vec());
-        requests.push(Request::new(words.collect())?);
+        requests.push(Request::new(words.collect()).map_err(or_debugfs)?);
     }
     for line in &args.request {
-        requests.push(Request::from_line(&line.clone().into_vec())?);
+        let request = Request::from_line(&line.clone().into_vec());
+        requests.push(request.map_err(or_debugfs)?);
     }
     if let Some(file) = &args.file {
         let text = std::fs::read(file).with_context(|| file.display().to_string())?;
         for line in text.split(|&b| b == b'\n') {
             let line = line.trim_ascii();
             if !line.is_empty() && !line.starts_with(b"#") {
-                requests.push(Request::from_line(line)?);
+                requests.push(Request::from_line(line).map_err(or_debugfs)?);
             }
         }
     }
     Ok(requests)
+}
+
+/// Adds to the error of an unknown request where more requests are answered.
+fn or_debugfs(error: InspectError) -> InspectError {
+    match error {
+        InspectError::Request(text) if text.starts_with("no request \"") => {
+            InspectError::Request(format!(
+                "{text} (called by a link named debugfs, extant answers lsdel, dump_unused and most others of debugfs)"
+            ))
+        }
+        other => other,
+    }
 }
 
 /// Answers with tables and lines.

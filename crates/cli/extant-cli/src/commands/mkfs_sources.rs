@@ -137,9 +137,48 @@ pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
     for file in files {
         let found = store::file(file).try_exists();
         let found = found.with_context(|| file.display().to_string())?;
-        ensure!(found, "{}: no such file or directory", file.display());
+        ensure!(
+            found,
+            "{}: no such file or directory{}",
+            file.display(),
+            meant(file)
+        );
     }
     Ok(())
+}
+
+/// Returns what the name of a missing source may mean to other programs.
+fn meant(source: &Path) -> String {
+    let text = source.to_string_lossy();
+    if let Some((scheme, _)) = text.split_once("://") {
+        return match scheme {
+            "docker" | "containers-storage" => {
+                format!(": skopeo copy {text} oci:DIR makes a directory for --from")
+            }
+            _ => {
+                ": sources are files: download it first, or pipe it in, with - in its place".into()
+            }
+        };
+    }
+    // The address of skopeo and umoci begins with the kind of the directory.
+    let addresses = [Some(&*text), text.strip_prefix("oci:")];
+    for named in addresses.into_iter().flatten() {
+        match named.rsplit_once(':') {
+            Some((there, path)) if path.starts_with('/') && Path::new(there).exists() => {
+                return format!(
+                    ": only whole images are sources: pipe extant export {text} - in, with - in its place"
+                );
+            }
+            Some((there, tag)) if !tag.is_empty() && Path::new(there).exists() => {
+                return format!(": is {there} with --tag {tag} meant?");
+            }
+            None if named != text && Path::new(named).exists() => {
+                return format!(": is {named} meant?");
+            }
+            _ => {}
+        }
+    }
+    String::new()
 }
 
 /// Fails if the image is its own source.

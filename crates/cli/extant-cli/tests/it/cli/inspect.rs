@@ -43,7 +43,7 @@ fn what_cannot_be_answered_is_told() {
     let ran = s.run(&["inspect", "%", "mkdir", "x"]);
     assert_eq!(ran.code, Some(1));
     assert!(
-        ran.stderr.contains("no request \"mkdir\""),
+        ran.stderr.contains("no request \"mkdir\"") && ran.stderr.contains("named debugfs"),
         "{}",
         ran.stderr
     );

@@ -40,6 +40,56 @@ pub(super) const TABLE: &[Row] = &[
         "lsdel: no such command: write extant rescue --deleted IMAGE to list removed files, and --to DIR to copy them out",
     ),
     (
+        "fls disk.img",
+        2,
+        "fls: no such command: write extant ls -Ri IMAGE:/",
+    ),
+    (
+        "mmls disk.img",
+        2,
+        "mmls: no such command: write extant info disk.img",
+    ),
+    (
+        "sha256sum disk.img:/file",
+        2,
+        "sha256sum: no such command: write extant cat IMAGE:/PATH | sha256sum, or extant shell IMAGE -- find . -type f -exec sha256sum {} + for a tree",
+    ),
+    (
+        "check disk.img --verity",
+        16,
+        "check: --verity: a value is missing: see extant check --help",
+    ),
+    (
+        "mkfs new.img --from disk.img:v2",
+        1,
+        "disk.img:v2: no such file or directory: is disk.img with --tag v2 meant?",
+    ),
+    (
+        "mkfs new.img --from oci:disk.img:v2",
+        1,
+        "oci:disk.img:v2: no such file or directory: is disk.img with --tag v2 meant?",
+    ),
+    (
+        "mkfs new.img --from docker://alpine",
+        1,
+        "docker://alpine: no such file or directory: skopeo copy docker://alpine oci:DIR makes a directory for --from",
+    ),
+    (
+        "mkfs new.img --from https://example.org/root.tar",
+        1,
+        "https://example.org/root.tar: no such file or directory: sources are files: download it first, or pipe it in, with - in its place",
+    ),
+    (
+        "mkfs new.img --from disk.img:/etc",
+        1,
+        "disk.img:/etc: no such file or directory: only whole images are sources: pipe extant export disk.img:/etc - in, with - in its place",
+    ),
+    (
+        "disk new.img --ext4 root=disk.img:min",
+        2,
+        "disk: --ext4 root=disk.img:min: unknown unit min: use K, M, G or T, as in 512M",
+    ),
+    (
         "ls",
         2,
         "ls: <IMAGE:/PATH>... is missing: write extant ls <IMAGE:/PATH>...",
