@@ -27,7 +27,8 @@ pub fn script(document: &str) -> &'static str {
         "docs/how-to/disk.md" | "docs/how-to/e2fsprogs.md" => {
             "mkdir -p rootfs/etc; echo hello >rootfs/etc/motd"
         }
-        "docs/how-to/untrusted-image.md" => FOUND,
+        "docs/how-to/untrusted-image.md" | "docs/how-to/examine.md" => FOUND,
+        "docs/how-to/firmware.md" => FIRMWARE,
         "docs/how-to/container-layers.md" => LAYERS,
         "docs/how-to/formats.md" => FORMATS,
         "docs/how-to/chroot-shell.md" => ROOT,
@@ -82,6 +83,19 @@ git clone -q --bare . ../project.git
 /// An image of unknown origin.
 const FOUND: &str =
     "mkdir -p tree/etc; echo hello >tree/etc/motd; extant mkfs found.img --from tree";
+
+/// A root file system, a boot directory and a device table.
+const FIRMWARE: &str = r#"
+mkdir -p rootfs/etc boot
+echo hello >rootfs/etc/motd
+echo kernel >boot/vmlinuz
+cat >table <<END
+/dev          d  755  0     0     -  -  -  -  -
+/dev/console  c  600  0     0     5  1  -  -  -
+/dev/null     c  666  0     0     1  3  -  -  -
+/home/user    d  700  1000  1000  -  -  -  -  -
+END
+"#;
 
 /// Layers as archives, and in an archive of `docker save`.
 const LAYERS: &str = r#"
