@@ -315,7 +315,7 @@ impl Mounted {
                 panic!("the server ended: {status}");
             }
             assert!(
-                start.elapsed() < Duration::from_secs(30),
+                start.elapsed() < Duration::from_secs(120),
                 "it does not mount"
             );
             sleep(Duration::from_millis(5));

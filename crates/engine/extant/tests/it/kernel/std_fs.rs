@@ -331,7 +331,8 @@ fn compare(seed: u64, steps: u64) {
     }
     let (theirs, ours) = (tree(&std), tree(&volume));
     assert_eq!(ours, theirs, "seed {seed}");
-    assert!(ours.len() > 20, "{} names", ours.len());
+    // A long program may leave few names, because it also removes names.
+    assert!(ours.len() > 5, "{} names", ours.len());
     volume.close().unwrap();
     mounted.unmount();
     assert_clean_file(&image("library"), "what the library made");
