@@ -62,6 +62,10 @@ pub struct Layout {
     journal_goal: Option<BlockNr>,
 }
 
+/// Number of groups up to which small groups get `meta_bg`. Searches for a size try larger and larger volumes, and end
+/// only if layouts fail before their groups take much memory.
+const MAX_SMALL_GROUPS: u32 = 1 << 20;
+
 /// Sizes that depend on each other.
 struct Sizing {
     blocks_count: u64,
@@ -89,7 +93,8 @@ impl Layout {
         resolve_features(&mut params)?;
         check_values(&params)?;
         let mut sizing = Sizing::new(&params)?;
-        if !params.features.has_meta_bg() && sizing.descriptors_crowd_a_group() {
+        let is_small = params.blocks_per_group.is_some() && sizing.groups <= MAX_SMALL_GROUPS;
+        if is_small && !params.features.has_meta_bg() && sizing.descriptors_crowd_a_group() {
             params.features.incompat.insert(Incompat::META_BG);
             params.features.compat.remove(Compat::RESIZE_INODE);
             sizing = Sizing::new(&params)?;
