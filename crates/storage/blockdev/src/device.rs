@@ -59,8 +59,8 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
-    /// Returns the unit of writes for which the device reads no other bytes first, a power of two: a shorter write, or one at a
-    /// place that is no multiple of it, may cost a read. A device that does not say has 4096.
+    /// Returns the alignment, in bytes, at which a write needs no read if all bytes around it were written before: a power of
+    /// two. Shorter or unaligned writes may cost a read. Default: 4096.
     ///
     /// ```
     /// use extant_blockdev::{BlockDevice, MemDevice};

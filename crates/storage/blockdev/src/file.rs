@@ -340,6 +340,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_unit(&self) -> u64 {
+        // The page cache has the rest of a page that was written before, unless memory was short since.
         SECTOR
     }
 

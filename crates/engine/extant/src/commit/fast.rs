@@ -7,7 +7,8 @@
 //! 2. The open context is closed. Its items, as changes of fast commits, continue the area.
 //! 3. A flush, if data were written since the last one, because neither a mapping nor a larger size may be durable
 //!    before its data.
-//! 4. The blocks of the area, then a flush. The context is durable.
+//! 4. The sectors of the area that change, then a flush. The context is durable. The first write of a block is whole, so
+//!    that zeros follow the last tail. The next fast commit begins after the flush, with the same bytes up to that tail.
 //!
 //! Its items wait in `unformatted` for the next push, which formats them as a transaction before the items of the
 //! push's context. From that transaction's commit block on, the fast commits are those of an earlier transaction, and

@@ -531,10 +531,16 @@ mod tests {
         assert!(sectors < whole_blocks, "{sectors} of {whole_blocks} bytes");
     }
 
+    /// Returns the sectors of a piece with their places in the area.
+    fn sectors_of(piece: &FastPiece) -> impl Iterator<Item = (usize, &[u8])> {
+        let block = (piece.block - superblock().fast_commit_area().start) as usize;
+        let start = block * SIZE + piece.offset;
+        (start..).step_by(512).zip(piece.bytes.chunks(512))
+    }
+
     /// Fills the area with fast commits that are written in this unit; returns the bytes written.
     fn write_and_read(unit: usize) -> usize {
         let sb = superblock();
-        let start = sb.fast_commit_area().start;
         let mut writer = FastWriter::new(&sb, Tid(7)).with_unit(unit);
         let mut written = 0;
         // The area has fast commits of an earlier writer.
@@ -557,25 +563,29 @@ mod tests {
             let Some(pieces) = writer.append(&changes(nth)) else {
                 break;
             };
-            // A write that is torn behind any sector keeps the old commits.
+            let sectors: Vec<(usize, &[u8])> = pieces.iter().flat_map(sectors_of).collect();
+            let whole = [&all[..], &changes(nth)].concat();
+            // Writes that are torn behind any sector, and any of which come first, keep the old commits.
             let mut torn = area.clone();
-            for piece in &pieces {
-                let from = (piece.block - start) as usize * SIZE + piece.offset;
-                for (sector, bytes) in piece.bytes.chunks(512).enumerate() {
-                    let found = read(&torn, 7);
-                    let whole = [&all[..], &changes(nth)].concat();
-                    assert!(
-                        found == all || found == whole,
-                        "{nth}, before sector {sector} of the piece of block {}",
-                        piece.block
-                    );
-                    torn[from + sector * 512..][..512].copy_from_slice(bytes);
-                }
-                assert!(
-                    piece.offset.is_multiple_of(unit) && piece.bytes.len().is_multiple_of(unit)
-                );
-                written += piece.bytes.len();
+            for (at, bytes) in &sectors {
+                let found = read(&torn, 7);
+                assert!(found == all || found == whole, "{nth}, before byte {at}");
+                torn[*at..][..512].copy_from_slice(bytes);
             }
+            for chosen in 0..(1u32 << sectors.len().min(5)) {
+                let mut some = area.clone();
+                let is_written = |n: usize| chosen >> (n % 5) & 1 == 1;
+                for (_, (at, bytes)) in (0..).zip(&sectors).filter(|(n, _)| is_written(*n)) {
+                    some[*at..][..512].copy_from_slice(bytes);
+                }
+                let found = read(&some, 7);
+                assert!(found == all || found == whole, "{nth}, sectors {chosen:b}");
+            }
+            let is_aligned = |piece: &FastPiece| {
+                piece.offset.is_multiple_of(unit) && piece.bytes.len().is_multiple_of(unit)
+            };
+            assert!(pieces.iter().all(is_aligned), "{nth}");
+            written += sectors.len() * 512;
             all.extend(changes(nth));
             area = torn;
             assert_eq!(read(&area, 7), all, "{nth}");
