@@ -396,9 +396,8 @@ impl Ready {
                 "{image}: the server may do all that its user may: {why:#}"
             ));
         }
-        // The filter of calls has no call that opens a file.
-        drop(rules);
         let served = session.run();
+        drop(rules);
         // The last writes do not wait forever for a server that is gone.
         io_timeout::bound();
         let closed = volume.close();
