@@ -15,8 +15,8 @@ use extant_formatter::name::NameRef;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes that [`Dir::copy`] copies at once.
-const MOST_AT_ONCE: u64 = 1 << 30;
+/// Bytes that one step of [`Dir::copy`] copies.
+const COPY_STEP: u64 = 1 << 30;
 
 impl Dir {
     /// Opens a file for reading.
@@ -272,7 +272,7 @@ impl Dir {
         let mut copied = 0;
         // The source may become longer meanwhile.
         loop {
-            match from.copy_range_to(copied, &to, copied, MOST_AT_ONCE)? {
+            match from.copy_range_to(copied, &to, copied, COPY_STEP)? {
                 0 => break,
                 n => copied += n,
             }

@@ -325,14 +325,15 @@ fn compare(seed: u64, steps: u64) {
         Volume::open(image("library")).unwrap(),
     );
     let (mut one, mut two) = (Rng::new(seed), Rng::new(seed));
+    let mut succeeded = 0;
     for n in 0..steps {
         let (theirs, ours) = (step(&std, &mut one), step(&volume, &mut two));
         assert_eq!(ours, theirs, "seed {seed}, step {n}");
+        succeeded += u64::from(!ours.contains("errno"));
     }
     let (theirs, ours) = (tree(&std), tree(&volume));
     assert_eq!(ours, theirs, "seed {seed}");
-    // A long program may leave few names, because it also removes names.
-    assert!(ours.len() > 5, "{} names", ours.len());
+    assert!(succeeded > steps / 10, "{succeeded} of {steps} succeeded");
     volume.close().unwrap();
     mounted.unmount();
     assert_clean_file(&image("library"), "what the library made");
