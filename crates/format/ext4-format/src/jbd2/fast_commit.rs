@@ -258,7 +258,7 @@ pub struct FastPiece {
     pub block: u32,
     /// Where the bytes begin in the block.
     pub offset: usize,
-    /// What to write there.
+    /// The bytes to write there.
     pub bytes: Vec<u8>,
 }
 
