@@ -2,14 +2,22 @@
 
 use crate::state::{DeletedSearch, Found, InodeKey, OldBlocks, OldImage, OldInode, Rescue};
 use ext4_format::extent::Node;
-use ext4_format::inode::{self};
+use ext4_format::inode::{self, InodeCore};
 use ext4_format::jbd2::descriptor::TagFlags;
 use ext4_format::jbd2::{self, BlockType, Checksums, Superblock, Tid};
+use ext4_format::timestamp::Timestamp;
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap, dir_entry};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 /// Old inodes that are kept at most, so that a broken journal cannot fill memory.
 const MOST: usize = 1 << 20;
+
+/// Generations of an inode number that are kept at most: the newest. A broken journal may have another in each block.
+const GENERATIONS: usize = 16;
+
+/// Longest name of a file, in bytes.
+const LONGEST_NAME: usize = 255;
 
 /// Inodes in old blocks of inode tables.
 #[derive(Default)]
@@ -18,6 +26,107 @@ struct OldInodes {
     gone: BTreeMap<InodeKey, OldInode>,
     /// The first transaction that has an inode in use, also of files that are still there.
     firsts: BTreeMap<InodeKey, Tid>,
+    /// Numbers that have more than [`GENERATIONS`].
+    crowded: BTreeSet<u32>,
+    /// Whether there are more than [`MOST`] inodes.
+    is_full: bool,
+}
+
+impl OldInodes {
+    /// Notes that a transaction has an inode in use. Returns whether the inode is kept; another one, which is older, may
+    /// make room for it.
+    fn note_use(&mut self, key: InodeKey, tid: Tid) -> bool {
+        if let Some(first) = self.firsts.get_mut(&key) {
+            if tid.is_before(*first) {
+                *first = tid;
+            }
+            return true;
+        }
+        let same_number = self.firsts.range(generations_of(key.0));
+        let oldest = same_number
+            .clone()
+            .reduce(|a, b| if b.1.is_before(*a.1) { b } else { a });
+        if let Some((&oldest, &first)) = oldest
+            && same_number.count() >= GENERATIONS
+        {
+            self.crowded.insert(key.0);
+            if !first.is_before(tid) {
+                return false;
+            }
+            self.firsts.remove(&oldest);
+            self.gone.remove(&oldest);
+        }
+        if self.firsts.len() >= MOST {
+            self.is_full = true;
+            return false;
+        }
+        self.firsts.insert(key, tid);
+        true
+    }
+
+    /// Removes the older images of files whose generation was changed while they were in use.
+    fn remove_changed_generations(&mut self) {
+        let mut older = Vec::new();
+        for (key, inode) in &self.gone {
+            let mut others = self.gone.range(generations_of(key.0));
+            let is_newer = |other: &OldInode| {
+                inode.tid.is_before(other.tid)
+                    && is_same_file((&inode.raw, &inode.core), (&other.raw, &other.core))
+            };
+            if others.any(|(_, other)| is_newer(other)) {
+                older.push(*key);
+            }
+        }
+        for key in older {
+            self.gone.remove(&key);
+        }
+    }
+
+    /// Determines when the number of each inode was first used by the next file.
+    fn set_ends(&mut self) {
+        for (&(ino, _), inode) in &mut self.gone {
+            let others = self.firsts.range(generations_of(ino)).map(|(_, &tid)| tid);
+            let later = others.filter(|&tid| inode.tid.is_before(tid));
+            inode.until = later.reduce(|a, b| if b.is_before(a) { b } else { a });
+        }
+    }
+}
+
+/// Returns the range of the keys of an inode number.
+fn generations_of(ino: u32) -> RangeInclusive<InodeKey> {
+    (ino, 0)..=(ino, u32::MAX)
+}
+
+/// Returns whether two records of an inode number are of the same file, although their generations differ: these can be
+/// changed. Without a time of creation, nothing else distinguishes a newer file with the same blocks.
+fn is_same_file(one: (&[u8], &InodeCore), other: (&[u8], &InodeCore)) -> bool {
+    let mapping = |raw| inode::i_block(raw).ok();
+    one.1.crtime != Timestamp::default()
+        && one.1.crtime == other.1.crtime
+        && mapping(one.0) == mapping(other.0)
+}
+
+/// Appends the number and the generation of an inode to a path that another file has. The name is cut if it would be
+/// too long for a file.
+fn distinct_path(
+    taken: &BTreeSet<Vec<u8>>,
+    mut path: Vec<u8>,
+    (ino, generation): InodeKey,
+) -> Vec<u8> {
+    let mut end = format!("#{ino}.{generation}");
+    let name_start = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+    let whole = path.clone();
+    // Names in the image may look like such an end.
+    for n in 1_u64.. {
+        if !taken.contains(&path) {
+            break;
+        }
+        path.clone_from(&whole);
+        path.truncate(name_start + LONGEST_NAME.saturating_sub(end.len()));
+        path.extend_from_slice(end.as_bytes());
+        end = format!("#{ino}.{generation}.{n}");
+    }
+    path
 }
 
 impl Rescue<'_> {
@@ -30,7 +139,23 @@ impl Rescue<'_> {
                 .add("there is no journal that can be read to find deleted files in".into());
             return;
         };
-        let mut inodes = self.old_inodes(&old);
+        let OldInodes {
+            gone: mut inodes,
+            crowded,
+            is_full,
+            ..
+        } = self.old_inodes(&old);
+        if !crowded.is_empty() {
+            self.notes.add(format!(
+                "inode numbers of more than {GENERATIONS} files each: {}: the older deleted files are left out",
+                crowded.len()
+            ));
+        }
+        if is_full {
+            self.notes.add(format!(
+                "the journal has more than {MOST} old inodes: the other deleted files are left out"
+            ));
+        }
         self.deleted_search = Some(self.searched(&old, inodes.len() as u64));
         self.old_names(&old, &mut inodes);
         self.old_blocks = Some(old);
@@ -40,7 +165,7 @@ impl Rescue<'_> {
             .filter(|found| found.file_type == FileType::Directory)
             .map(|found| (found.ino.0, found.path.clone()))
             .collect();
-        let mut taken = std::collections::BTreeSet::new();
+        let mut taken = BTreeSet::new();
         for ((ino, generation), old) in inodes {
             let mut path = b"#deleted/".to_vec();
             match &old.name {
@@ -53,10 +178,9 @@ impl Rescue<'_> {
                 }
                 None => path.extend_from_slice(format!("#{ino}").as_bytes()),
             }
-            // Several files may have had the same number and the same name.
-            while !taken.insert(path.clone()) {
-                path.extend_from_slice(format!("#{ino}").as_bytes());
-            }
+            // Several files may have had the same number or the same name.
+            let path = distinct_path(&taken, path, (ino, generation));
+            taken.insert(path.clone());
             let (core, named) = (old.core, old.name.is_some());
             let again = self.is_used_again(&old);
             self.old_inodes.insert((ino, generation), old);
@@ -151,7 +275,7 @@ impl Rescue<'_> {
     }
 
     /// Returns the newest images of inodes that had links, and are free now or belong to another file.
-    fn old_inodes(&self, old: &OldBlocks) -> BTreeMap<InodeKey, OldInode> {
+    fn old_inodes(&self, old: &OldBlocks) -> OldInodes {
         let mut found = OldInodes::default();
         let length = u64::from(self.image.geo.itable_blocks());
         for (group, table) in (0..).map(GroupNr).zip(&self.tables) {
@@ -173,15 +297,14 @@ impl Rescue<'_> {
                 }
             }
         }
-        let OldInodes { mut gone, firsts } = found;
-        for (&(ino, _), inode) in &mut gone {
-            let others = firsts
-                .range((ino, 0)..=(ino, u32::MAX))
-                .map(|(_, &tid)| tid);
-            let later = others.filter(|&tid| inode.tid.is_before(tid));
-            inode.until = later.reduce(|a, b| if b.is_before(a) { b } else { a });
-        }
-        gone
+        found.gone.retain(|&(ino, _), old| {
+            let in_use = self.inodes.contains_key(&ino);
+            let now = in_use.then(|| self.record(InodeNr(ino))).flatten();
+            now.is_none_or(|(raw, core)| !is_same_file((&raw, &core), (&old.raw, &old.core)))
+        });
+        found.remove_changed_generations();
+        found.set_ends();
+        found
     }
 
     fn note_old(&self, found: &mut OldInodes, ino: InodeNr, raw: &[u8], tid: Tid) {
@@ -192,12 +315,8 @@ impl Rescue<'_> {
             return;
         };
         let key = (ino.0, core.generation);
-        if core.links == 0 || (found.firsts.len() >= MOST && !found.firsts.contains_key(&key)) {
+        if core.links == 0 || !found.note_use(key, tid) {
             return;
-        }
-        let first = found.firsts.entry(key).or_insert(tid);
-        if tid.is_before(*first) {
-            *first = tid;
         }
         let in_use = self.inodes.get(&ino.0);
         let is_gone = in_use.is_none_or(|inode| inode.generation != core.generation);
@@ -234,14 +353,13 @@ impl Rescue<'_> {
                         continue;
                     }
                     let file_type = FileType::from_dir_byte(record.file_type);
-                    let same_number = (record.inode.0, 0)..=(record.inode.0, u32::MAX);
-                    for (_, inode) in inodes.range_mut(same_number) {
-                        let fits = file_type.is_none_or(|t| Some(t) == inode.core.file_type());
+                    for (_, inode) in inodes.range_mut(generations_of(record.inode.0)) {
+                        let has_type = file_type.is_none_or(|t| Some(t) == inode.core.file_type());
                         // From then on, the name is that of another file.
-                        let its = inode.until.is_none_or(|until| image.tid.is_before(until));
+                        let has_number = inode.until.is_none_or(|until| image.tid.is_before(until));
                         let known = inode.name.as_ref();
                         let newer = known.is_none_or(|(tid, ..)| tid.is_before(image.tid));
-                        if fits && its && newer {
+                        if has_type && has_number && newer {
                             inode.name = Some((image.tid, dir, record.name.to_vec()));
                         }
                     }
@@ -285,5 +403,55 @@ impl Rescue<'_> {
             };
             filled.then_some(bytes)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_generations_of_a_number_are_kept() {
+        let mut found = OldInodes::default();
+        // Neither the order of the generations nor that of the images is that of the transactions.
+        for n in (0..1000_u32).map(|n| n * 7 % 1000) {
+            found.note_use((12, 1000 - n), Tid(n));
+        }
+        assert!(found.note_use((13, 0), Tid(1)));
+        let kept: BTreeSet<u32> = found.firsts.iter().map(|(_, tid)| tid.0).collect();
+        assert_eq!(kept, (984..1000).chain([1]).collect());
+        assert_eq!(found.crowded, BTreeSet::from([12]));
+        assert!(!found.note_use((12, 5000), Tid(1)) && !found.is_full);
+    }
+
+    #[test]
+    fn inodes_beyond_the_most_are_reported() {
+        let mut found = OldInodes::default();
+        for ino in 0..MOST as u32 {
+            assert!(found.note_use((ino, 0), Tid(1)));
+        }
+        assert!(!found.is_full);
+        assert!(!found.note_use((u32::MAX, 0), Tid(1)) && found.is_full);
+    }
+
+    #[test]
+    fn paths_of_files_with_equal_names_differ() {
+        let mut taken = BTreeSet::new();
+        for (path, key, expected) in [
+            ("#deleted/a", (12, 7), "#deleted/a"),
+            ("#deleted/a#13.8", (14, 7), "#deleted/a#13.8"),
+            ("#deleted/a", (12, 8), "#deleted/a#12.8"),
+            ("#deleted/a", (13, 8), "#deleted/a#13.8.1"),
+        ] {
+            let path = distinct_path(&taken, path.into(), key);
+            assert_eq!(path, expected.as_bytes());
+            assert!(taken.insert(path));
+        }
+        let long = [b"#deleted/", &[b'x'; LONGEST_NAME][..]].concat();
+        for generation in 0..1000 {
+            let path = distinct_path(&taken, long.clone(), (15, generation));
+            assert_eq!(path.len(), long.len());
+            assert!(taken.insert(path));
+        }
     }
 }

@@ -406,6 +406,46 @@ fn deleted_files_are_found_if_their_numbers_are_in_use_again() {
     );
 }
 
+/// The generation of a file in use can be changed: its older images are not a deleted file.
+#[test]
+fn a_file_with_a_changed_generation_is_not_deleted() {
+    if !mounted::able() || !needs::have(&["chattr"]) {
+        return;
+    }
+    let dir = needs::memory_dir();
+    let path = dir.path().join("image");
+    let args = ["-t", "ext4", "-b", "1024", "-I", "256", "-J", "size=1"];
+    // The generation is part of checksums, so that Linux does not change it on volumes that have them.
+    let features = ["-O", "^metadata_csum"];
+    common::mke2fs(&path, "16M", &[&args[..], &features].concat());
+    let mounted = Mounted::new(&path, "");
+    let commit = || {
+        let root = std::fs::File::open(mounted.path()).unwrap();
+        root.sync_all().unwrap();
+    };
+    for name in ["kept", "deleted"] {
+        let file = mounted.path().join(name);
+        std::fs::write(&file, name).unwrap();
+        std::fs::File::open(&file).unwrap().sync_all().unwrap();
+        for generation in ["5", "6"] {
+            commit();
+            let mut chattr = std::process::Command::new("chattr");
+            let changed = chattr.args(["-v", generation]).arg(&file).status();
+            assert!(changed.unwrap().success());
+        }
+        commit();
+    }
+    std::fs::remove_file(mounted.path().join("deleted")).unwrap();
+    commit();
+    mounted.unmount();
+    let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let mut rescue = Rescue::open(&device, &mut |_, _| {}).unwrap();
+    rescue.find_deleted();
+    let deleted = rescue.found().iter().filter(|found| found.deleted);
+    let deleted: Vec<_> = deleted.map(|f| (&f.path[..], f.generation)).collect();
+    assert_eq!(deleted, [(&b"#deleted/deleted"[..], 6)]);
+}
+
 /// A deleted file's clusters are looked up in the bitmap, where they are free.
 #[test]
 fn deleted_files_in_clusters_are_found() {
