@@ -240,7 +240,11 @@ impl FsckOptions {
     fn words(&self, device: &OsStr, progress_fd: Option<u32>) -> Vec<OsString> {
         let mut words: Vec<OsString> = match self.mode {
             Mode::No => vec!["check".into()],
-            Mode::Preen => vec!["repair".into(), "-p".into()],
+            Mode::Preen => vec![
+                "repair".into(),
+                "-p".into(),
+                "--names-of-empty-inodes".into(),
+            ],
             Mode::Yes => vec!["repair".into(), "-y".into()],
             Mode::Ask => vec!["repair".into()],
         };

@@ -2,12 +2,14 @@
 
 use crate::error::Error;
 use crate::names::SeenNames;
-use crate::session::{InodeUse, Session};
+use crate::session::{InodeUse, NAME_OF_EMPTY_INODE, Session};
 use crate::{encryption, names, salvage};
 use ext4_format::fold::Comparison;
-use ext4_format::inode::flags;
-use ext4_format::{FileType, InodeNr, dir_entry};
+use ext4_format::group_desc::INODE_UNINIT;
+use ext4_format::inode::{self, flags};
+use ext4_format::{FileType, InodeNr, bitmap, dir_entry};
 use std::borrow::Cow;
+use std::fmt::Display;
 
 /// A name that stays in its directory.
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub(crate) struct LeafRead {
     pub(crate) bad: Option<String>,
     /// Description of the loss.
     pub(crate) lost: Option<&'static str>,
+    /// Inodes that are empty, although the inode bitmap has them in use.
+    empty_inodes: Vec<u32>,
     /// How many of "." and ".." were found in their places.
     dots: u32,
 }
@@ -43,6 +47,32 @@ pub(crate) struct LeafRead {
 impl LeafRead {
     pub(crate) fn tell(&mut self, what: impl FnOnce() -> String) {
         self.bad.get_or_insert_with(what);
+    }
+
+    /// Notes what is lost with a name that leads to no file.
+    fn remove_name_of(&mut self, session: &Session<'_, '_>, target: InodeNr) {
+        match target_use(session, target) {
+            TargetUse::Free => {}
+            TargetUse::Empty => {
+                self.lost.get_or_insert(NAME_OF_EMPTY_INODE);
+                self.empty_inodes.push(target.0);
+            }
+            TargetUse::Other => self.lost = Some("the name"),
+        }
+    }
+
+    /// Asks whether to replace the names by those that stay.
+    pub(crate) fn ask(
+        &self,
+        session: &mut Session<'_, '_>,
+        place: impl Display,
+        why: &str,
+    ) -> bool {
+        let yes = session.ask(place, format!("it is written anew: {why}"), self.lost);
+        if !yes {
+            session.named_empty_inodes.extend(&self.empty_inodes);
+        }
+        yes
     }
 }
 
@@ -135,9 +165,7 @@ pub(crate) fn read_leaf(
             Err(why) => {
                 let target = record.inode;
                 read.tell(|| format!("\"{}\" leads to inode {target}, which {why}", shown()));
-                if !is_free(session, target) {
-                    read.lost = Some("the name");
-                }
+                read.remove_name_of(session, target);
                 continue;
             }
         };
@@ -235,21 +263,46 @@ fn verdict(
     }
 }
 
-/// Returns whether an inode for files is free by its record. A name that leads to it then leads to nothing that can be
-/// lost. An inode whose record cannot be read, or that another mend would clear, is not free, and a number that no file
-/// can have may be a damaged one.
-fn is_free(session: &Session<'_, '_>, ino: InodeNr) -> bool {
+/// Use of an inode that a name leads to, but that is no file.
+enum TargetUse {
+    /// The inode is free, so that nothing is lost with the name.
+    Free,
+    /// The record is empty, but the inode bitmap has it in use: the name is the last trace of a file.
+    Empty,
+    /// The record cannot be read, another mend would clear it, or no file can have it. The number may be damaged.
+    Other,
+}
+
+fn target_use(session: &Session<'_, '_>, ino: InodeNr) -> TargetUse {
     if ino.0 < session.geo.first_ino {
-        return false;
+        return TargetUse::Other;
     }
     let Ok(Some(raw)) = session.read_record(ino) else {
+        return TargetUse::Other;
+    };
+    match inode::decode_verified(&raw, &session.geo, ino) {
+        Ok(core) if core.links != 0 => TargetUse::Other,
+        Ok(core) if core.dtime != 0 => TargetUse::Free,
+        Ok(core) if core.mode != 0 => TargetUse::Other,
+        Ok(_) if is_free_in_bitmap(session, ino) => TargetUse::Free,
+        Ok(_) => TargetUse::Empty,
+        Err(_) => TargetUse::Other,
+    }
+}
+
+/// Returns whether the inode bitmap has an inode as free; `false` if the bitmap cannot be read.
+fn is_free_in_bitmap(session: &Session<'_, '_>, ino: InodeNr) -> bool {
+    let Some((group, index)) = session.geo.group_of_inode(ino) else {
         return false;
     };
-    let short = |at: usize| raw.get(at..).and_then(<[u8]>::first_chunk::<2>);
-    let is_zero = |at: usize| short(at) == Some(&[0; 2]);
-    let (mode, deletion, links) = (0, 20, 26);
-    let is_deleted = !is_zero(deletion) || !is_zero(deletion + 2);
-    is_zero(links) && (is_zero(mode) || is_deleted)
+    let Some(desc) = session.descs.get(group.0 as usize) else {
+        return false;
+    };
+    if session.geo.features.has_group_csum() && desc.flags & INODE_UNINIT != 0 {
+        return true;
+    }
+    let bits = (desc.inode_bitmap.0 != 0).then(|| session.read(desc.inode_bitmap));
+    matches!(bits, Some(Ok(bits)) if !bitmap::test(&bits, index))
 }
 
 /// Counts a name.

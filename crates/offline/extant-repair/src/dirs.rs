@@ -174,8 +174,8 @@ fn leaf(
         }
         return Ok(Vec::new());
     }
-    let why = read.bad.unwrap_or_else(|| "it has no checksum".to_owned());
-    if session.ask(place, format!("it is written anew: {why}"), read.lost) {
+    let why = read.bad.as_deref().unwrap_or("it has no checksum");
+    if read.ask(session, place, why) {
         return rebuild(session, ino, dir, logical == 0, block, read.kept);
     }
     Ok(Vec::new())

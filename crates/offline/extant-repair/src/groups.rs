@@ -524,13 +524,18 @@ pub(crate) fn write(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let geo = session.geo.clone();
     let mut held: BTreeMap<u32, GroupInodes> = BTreeMap::new();
     let mut maps: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
-    for (&ino, used) in &session.inodes {
+    let files = session.inodes.iter().map(|(&ino, used)| {
+        let is_directory = used.kind == InodeUse::File(FileType::Directory);
+        (ino, is_directory)
+    });
+    let empty = session.named_empty_inodes.iter().map(|&ino| (ino, false));
+    for (ino, is_directory) in files.chain(empty) {
         let Some((group, index)) = geo.group_of_inode(InodeNr(ino)) else {
             continue;
         };
         let inodes = held.entry(group.0).or_default();
         inodes.end = inodes.end.max(index + 1);
-        inodes.directories += u32::from(used.kind == InodeUse::File(FileType::Directory));
+        inodes.directories += u32::from(is_directory);
         let map = maps
             .entry(group.0)
             .or_insert_with(|| vec![0; geo.block_size as usize]);

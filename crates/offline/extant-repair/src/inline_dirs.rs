@@ -87,11 +87,11 @@ pub(crate) fn mend(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Er
     for range in dir.runs.clone() {
         let run = dir.run(&range).to_vec();
         let read = dir_names::read_leaf(session, ino, dir.core.flags, false, &run, &mut seen);
-        let Some(why) = read.bad else {
+        let Some(why) = &read.bad else {
             continue;
         };
         let place = format!("directory {ino}, in its inode");
-        if session.ask(place, format!("it is written anew: {why}"), read.lost)
+        if read.ask(session, place, why)
             && let Some(run) = dir.raw.get_mut(range)
         {
             pack(run, &read.kept)?;

@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 
+/// The loss of a name whose inode is empty, although the inode bitmap has it in use.
+pub(crate) const NAME_OF_EMPTY_INODE: &str = "the name of an empty inode";
+
 /// A change by a repair.
 ///
 /// ```
@@ -41,6 +44,12 @@ impl Mend {
     /// Returns whether the mend loses nothing.
     pub const fn is_safe(&self) -> bool {
         self.loses.is_none()
+    }
+
+    /// Returns whether the mend loses only names whose inodes are empty, although the inode bitmap has them in use: their
+    /// files are lost already. `e2fsck -p` makes such a mend, too.
+    pub fn loses_only_names_of_empty_inodes(&self) -> bool {
+        self.loses.as_deref() == Some(NAME_OF_EMPTY_INODE)
     }
 }
 
@@ -131,6 +140,8 @@ pub(crate) struct Session<'a, 'd> {
     pub(crate) attribute_blocks: BTreeMap<BlockNr, u32>,
     /// Inodes with values of attributes, and the attributes found that refer to each.
     pub(crate) value_inodes: BTreeMap<u32, u64>,
+    /// Empty inodes with names that stay. The inode bitmap has them in use, and keeps that trace of their files.
+    pub(crate) named_empty_inodes: BTreeSet<u32>,
     /// Policies of encrypted inodes.
     pub(crate) policies: BTreeMap<u32, Vec<u8>>,
 }
@@ -170,6 +181,7 @@ impl<'a, 'd> Session<'a, 'd> {
             resize_map: None,
             attribute_blocks: BTreeMap::new(),
             value_inodes: BTreeMap::new(),
+            named_empty_inodes: BTreeSet::new(),
             policies: BTreeMap::new(),
             image,
         })

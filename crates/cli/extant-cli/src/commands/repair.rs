@@ -55,6 +55,9 @@ pub struct Args {
     /// Make only the repairs that lose nothing
     #[arg(short = 'p', long, conflicts_with = "yes")]
     safe: bool,
+    /// Also remove names of empty inodes that the inode bitmap has in use, as e2fsck -p does
+    #[arg(long, hide = true, requires = "safe")]
+    names_of_empty_inodes: bool,
     /// Make all repairs
     #[arg(short = 'y', long)]
     yes: bool,
@@ -181,7 +184,9 @@ fn planned(
     let plan = {
         let mut decide = |mend: &Mend| {
             if !asks {
-                return args.yes || args.dry_run || mend.is_safe();
+                let is_preened =
+                    args.names_of_empty_inodes && mend.loses_only_names_of_empty_inodes();
+                return args.yes || args.dry_run || mend.is_safe() || is_preened;
             }
             if failed.is_some() || all {
                 return all && failed.is_none();

@@ -66,6 +66,63 @@ fn a_directory_inside_its_inode_moves_to_a_block_for_lost_names() {
     }
 }
 
+/// Returns an image after a repair by mends that lose nothing, twice, and the mends that were declined the second time.
+fn repaired_twice_without_loss(image: &Image) -> (Image, Vec<Mend>) {
+    let image = Image::copy(image);
+    let mut declined = Vec::new();
+    for _ in 0..2 {
+        let device = image.device();
+        let plan = extant_repair::plan(&device, NOW, &mut |mend| mend.is_safe()).unwrap();
+        plan.apply(&device).unwrap();
+        std::fs::write(image.path(), device.to_bytes().unwrap()).unwrap();
+        declined = plan.declined;
+    }
+    (image, declined)
+}
+
+#[test]
+fn names_of_empty_inodes_are_a_loss_unless_the_bitmap_has_them_as_free() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for features in [WITHOUT_CSUM, "metadata_csum", "inline_data"] {
+        let image = Image::new("16M", 1024, &["-O", features]);
+        image.change(&["mkdir d"]);
+        image.write("d/other", b"y");
+        image.write("d/wiped", b"x");
+        let number = image.ask("imap d/wiped");
+        let number = number.split_whitespace().nth(1).unwrap();
+        image.change(&["clri d/wiped"]);
+        let (left, declined) = repaired_twice_without_loss(&image);
+        let are_names = declined.iter().all(Mend::loses_only_names_of_empty_inodes);
+        assert!(
+            declined.len() == 1 && are_names,
+            "{features}: {declined:#?}"
+        );
+        assert!(left.ask("ls d").contains("wiped"), "{features}");
+        let in_use = left.ask(&format!("testi <{number}>"));
+        assert!(in_use.contains("marked in use"), "{features}: {in_use}");
+        left.mend("an empty inode");
+        let free = left.ask(&format!("testi <{number}>"));
+        assert!(free.contains("is not in use"), "{features}: {free}");
+        image.change(&[&format!("freei <{number}>")]);
+        let (mended, declined) = repaired_twice_without_loss(&image);
+        assert!(declined.is_empty(), "{features}: {declined:#?}");
+        mended.assert_clean(features);
+        assert!(!mended.ask("ls d").contains("wiped"), "{features}");
+    }
+}
+
+#[test]
+fn names_of_deleted_inodes_are_removed_without_loss() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("16M", 1024, &[]);
+    image.write("one", b"x");
+    image.change(&["ln one two", "sif one links_count 1", "rm one"]);
+    let (mended, declined) = repaired_twice_without_loss(&image);
+    assert!(declined.is_empty(), "{declined:#?}");
+    mended.assert_clean("a deleted inode");
+    assert!(!mended.ask("ls").contains("two"));
+}
+
 #[test]
 fn reserved_inodes_in_a_second_group_stay() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
