@@ -95,12 +95,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Refusals that depend on values or combinations, and not only on letters, and programs that are not there.
-    const OTHERS: [&str; 13] = [
+    const OTHERS: [&str; 14] = [
         "e2image",
         "filefrag",
         "debugfs block_dump -x",
         "debugfs bmap -a",
         "debugfs dx_hash -e",
+        "debugfs ea_get -C",
         "debugfs freefrag -c",
         "debugfs inode_dump -x",
         "debugfs logdump",

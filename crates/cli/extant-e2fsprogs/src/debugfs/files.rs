@@ -53,8 +53,13 @@ pub(super) fn write(volume: &Volume, from: &OsStr, to: &[u8]) -> Result<()> {
     let mut copy = || -> Result<()> {
         let mut piece = vec![0; 1 << 20];
         let mut at = 0;
-        while !is_device {
-            let count = source.read(&mut piece)?;
+        loop {
+            // A device has no end.
+            let count = if is_device {
+                0
+            } else {
+                source.read(&mut piece)?
+            };
             let Some(bytes) = piece.get(..count).filter(|bytes| !bytes.is_empty()) else {
                 break;
             };

@@ -336,14 +336,6 @@ impl QueriedImage<'_> {
         Ok(format!("{block}{uninit}\n"))
     }
 
-    /// Returns the block of a logical block, or 0 for a hole, and its state.
-    fn mapped(&self, word: &[u8], logical: u64) -> Result<(u64, Vec<u8>)> {
-        let (path, wanted) = (self.path(word), logical.to_string());
-        let rows = self.rows("mapping", &[b"bmap", &path, wanted.as_bytes()])?;
-        let row = rows.first().ok_or_else(|| anyhow!("no mapping"))?;
-        Ok((number(row, "block"), bytes(row, "state").to_vec()))
-    }
-
     fn test_inode(&self, word: &[u8]) -> Result<String> {
         let ino = self.inode(word)?.ino;
         let used = super::raw::inode_in_use(self.image, ino)?;
@@ -487,6 +479,10 @@ impl QueriedImage<'_> {
     fn attribute(&self, words: &[&[u8]]) -> Result<String> {
         let usage = "Usage: ea_get [-f outfile]|[-xV] [-r] <file> <attr>";
         let taken = options("f:xVrC", words)?;
+        ensure!(
+            !taken.has('C'),
+            "-C is not supported: -x writes the value in hexadecimal"
+        );
         let [path, wanted] = &taken.operands[..] else {
             bail!(usage);
         };
@@ -534,7 +530,9 @@ impl QueriedImage<'_> {
         let rows = self.rows("inode-place", &[b"imap", &path])?;
         let row = rows.first().ok_or_else(|| anyhow!("no inode"))?;
         let block_size = self.block_size();
-        let at = number(row, "block") * block_size + number(row, "offset");
+        let start = number(row, "block").checked_mul(block_size);
+        let at = start.and_then(|start| start.checked_add(number(row, "offset")));
+        let at = at.ok_or_else(|| anyhow!("there is no such block"))?;
         let size = match self.sb.rev_level.get() {
             0 => FIRST_PART as u16,
             _ => self.sb.inode_size.get(),

@@ -2,7 +2,7 @@
 
 use super::queried_image::{QueriedImage, bytes, number};
 use super::words::{number_of, options};
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use extant_check::inspect::Record;
 use extant_cli_core::format::show::show;
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ pub(super) fn list(asked: &QueriedImage<'_>, words: &[&[u8]]) -> Result<String> 
             }
             "tag" => shown.tag(record, sequence, &mut text),
             "revoke" => shown.revoke(record, sequence, &mut text),
-            "end" => text += &end(asked, number(record, "at"), number(record, "sequence")),
+            "end" => text += &end(asked, number(record, "at"), number(record, "sequence"))?,
             _ => {}
         }
     }
@@ -132,20 +132,22 @@ fn type_of(kind: &[u8]) -> &'static str {
 }
 
 /// Returns the line about the block behind the last transaction, whose transaction would be `next`.
-fn end(asked: &QueriedImage<'_>, at: u64, next: u64) -> String {
-    let word = at.to_string();
-    let place = asked.rows("mapping", &[b"bmap", b"<8>", word.as_bytes()]);
-    let block = place
-        .ok()
-        .and_then(|rows| rows.first().map(|row| number(row, "block")));
+fn end(asked: &QueriedImage<'_>, at: u64, next: u64) -> Result<String> {
+    let journal = format!("<{}>", asked.sb.journal_inum.get());
+    let (block, _) = asked.mapped(journal.as_bytes(), at)?;
+    ensure!(block != 0, "block {at} of the journal is not mapped");
     let mut raw = vec![0; asked.block_size() as usize];
-    let offset = block.and_then(|block| block.checked_mul(asked.block_size()));
-    let read = offset.map(|offset| asked.device.read_at(offset, &mut raw));
-    match ext4_format::jbd2::header(&raw).filter(|_| matches!(read, Some(Ok(())))) {
+    let offset = block.checked_mul(asked.block_size());
+    let offset = offset.with_context(|| format!("{block}: no such block"))?;
+    asked
+        .device
+        .read_at(offset, &mut raw)
+        .with_context(|| format!("block {at} of the journal"))?;
+    Ok(match ext4_format::jbd2::header(&raw) {
         Some((_, found)) => format!(
             "Found sequence {} (not {next}) at block {at}: end of journal.\n",
             found.0
         ),
         None => format!("No magic number at block {at}: end of journal.\n"),
-    }
+    })
 }

@@ -130,4 +130,12 @@ impl QueriedImage<'_> {
         let fields = self.rows("field", &[b"dump-inode", format!("<{ino}>").as_bytes()])?;
         Ok(Inode { ino, fields })
     }
+
+    /// Returns the block of a logical block, or 0 for a hole, and its state.
+    pub fn mapped(&self, word: &[u8], logical: u64) -> Result<(u64, Vec<u8>)> {
+        let (path, wanted) = (self.path(word), logical.to_string());
+        let rows = self.rows("mapping", &[b"bmap", &path, wanted.as_bytes()])?;
+        let row = rows.first().ok_or_else(|| anyhow!("no mapping"))?;
+        Ok((number(row, "block"), bytes(row, "state").to_vec()))
+    }
 }

@@ -5,7 +5,7 @@ use super::queried_image::{Inode, QueriedImage, number};
 use super::words::{operand, options};
 use anyhow::{Result, bail, ensure};
 use extant_cli_core::format::show::show;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ struct Run {
 }
 
 /// Answers `filefrag [-d] [-v] [-r] [FILE]`: a file, or the files in a directory; with `-d` the directory itself, and with
-/// `-r` also the files in the directories below it, level by level.
+/// `-r` also the files in the directories below it, level by level, each directory once.
 pub(super) fn of_files(asked: &QueriedImage<'_>, words: &[&[u8]]) -> Result<String> {
     let taken = options("dvr", words)?;
     let here = OsString::from(".");
@@ -40,13 +40,15 @@ pub(super) fn of_files(asked: &QueriedImage<'_>, words: &[&[u8]]) -> Result<Stri
         text.push('\n');
         return Ok(text);
     }
+    // A damaged image may have a directory below itself.
+    let mut listed = BTreeSet::from([inode.ino]);
     let mut waiting = VecDeque::from([(inode.ino, word.to_vec())]);
     while let Some((dir, path)) = waiting.pop_front() {
         for Entry { ino, name } in live_entries(asked, dir)? {
             let path = [&path[..], b"/", &name].concat();
             let inode = asked.numbered(ino)?;
             one(asked, &inode, &show(&path), verbose, &mut text)?;
-            if taken.has('r') && inode.is_directory() {
+            if taken.has('r') && inode.is_directory() && listed.insert(ino) {
                 waiting.push_back((ino, path));
             }
         }
