@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use blockdev::BlockDevice;
-use ext4_format::superblock::RawSuperblock;
+use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_verity::{RootHash, VerityDevice};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -50,19 +50,39 @@ fn proof(text: &[u8]) -> Result<Proof> {
 
 /// Returns the bytes of the file system on a device, by its superblock.
 fn file_system_len(image: &dyn BlockDevice) -> Result<u64> {
-    let mut bytes = vec![0; 1024];
-    image.read_at(1024, &mut bytes)?;
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    image.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     let superblock = RawSuperblock::parse(&bytes).context("its superblock")?;
-    let block = 1024_u64.checked_shl(superblock.log_block_size.get());
-    let size = block.and_then(|block| superblock.blocks_count().checked_mul(block));
-    size.context("its superblock has too many blocks")
+    len_by_superblock(&superblock).context("its superblock has too many blocks")
 }
 
-/// Returns whether a hash tree is behind the file system on a device.
-pub fn has_tree_behind(image: &dyn BlockDevice) -> bool {
-    let mut magic = [0; 8];
-    let read = file_system_len(image).map(|size| image.read_at(size, &mut magic));
-    matches!(read, Ok(Ok(()))) && &magic == b"verity\0\0"
+fn len_by_superblock(superblock: &RawSuperblock) -> Option<u64> {
+    let block = 1024_u64.checked_shl(superblock.log_block_size.get())?;
+    superblock.blocks_count().checked_mul(block)
+}
+
+/// Returns whether a hash tree is behind the file system on a device. Returns `false` without
+/// a file system. Fails if the superblock or the beginning of the tree cannot be read.
+pub fn has_tree_behind(image: &dyn BlockDevice) -> std::io::Result<bool> {
+    const MAGIC: &[u8; 8] = b"verity\0\0";
+    let mut magic = [0; MAGIC.len()];
+    let is_inside = |at: u64, len: usize| {
+        at.checked_add(len as u64)
+            .is_some_and(|end| end <= image.len())
+    };
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    if !is_inside(SUPERBLOCK_OFFSET, bytes.len()) {
+        return Ok(false);
+    }
+    image.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let size = RawSuperblock::parse(&bytes)
+        .ok()
+        .and_then(|superblock| len_by_superblock(&superblock));
+    let Some(size) = size.filter(|&size| is_inside(size, magic.len())) else {
+        return Ok(false);
+    };
+    image.read_at(size, &mut magic)?;
+    Ok(magic == *MAGIC)
 }
 
 /// Returns a device that verifies each read of an image.
@@ -93,6 +113,66 @@ pub fn device(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blockdev::MemDevice;
+
+    /// A device with a superblock and a magic number behind 8 blocks, of which a part cannot be read.
+    struct Unreadable {
+        bytes: Vec<u8>,
+        part: std::ops::Range<u64>,
+    }
+
+    impl BlockDevice for Unreadable {
+        fn len(&self) -> u64 {
+            self.bytes.len() as u64
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+            let end = offset + buf.len() as u64;
+            if offset < self.part.end && self.part.start < end {
+                return Err(std::io::Error::other("unreadable"));
+            }
+            let bytes = self.bytes.get(offset as usize..end as usize);
+            buf.copy_from_slice(bytes.ok_or(std::io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        }
+
+        fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
+            Err(std::io::ErrorKind::Unsupported.into())
+        }
+
+        fn flush(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn read_only(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_tree_is_found_or_reading_fails() {
+        let mut bytes = vec![0; 9 << 10];
+        let sb = &mut bytes[1024..2048];
+        sb[56..58].copy_from_slice(&[0x53, 0xef]);
+        // Inodes, blocks, and the counts of both in a group.
+        for (at, value) in [(0, 16), (4, 8), (32, 8192), (40, 16)] {
+            sb[at..at + 4].copy_from_slice(&u32::to_le_bytes(value));
+        }
+        bytes[8 << 10..][..8].copy_from_slice(b"verity\0\0");
+        let whole = bytes.len();
+        let found = |len: usize, part| {
+            let bytes = bytes[..len].to_vec();
+            has_tree_behind(&Unreadable { bytes, part }).map_err(|e| e.to_string())
+        };
+        let unreadable = || Err("unreadable".to_owned());
+        assert_eq!(found(whole, 0..0), Ok(true));
+        assert_eq!(found(whole, 0..2000), unreadable());
+        assert_eq!(found(whole, 8192..8193), unreadable());
+        assert_eq!(found(8 << 10, 0..0), Ok(false), "nothing behind");
+        assert_eq!(found(1500, 0..0), Ok(false), "no superblock");
+        let zeros = MemDevice::new(1 << 20);
+        assert!(!has_tree_behind(&zeros).unwrap());
+    }
 
     #[test]
     fn addresses_name_a_root_hash_and_a_tree() {

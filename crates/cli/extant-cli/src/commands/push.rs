@@ -40,7 +40,8 @@ pub struct PushArgs {
 /// Copy an image from a server or store, only the blocks that differ
 ///
 /// The tree of checksums in SRC.sums shows which blocks of the destination differ, and each fetched block is compared with the tree.
-/// If the tree is missing, the source is read. Free blocks are not fetched, so that they may differ afterwards (see --all). An
+/// If the tree is missing, the source is read. Free blocks are not fetched, so that they may differ afterwards. With --all they are
+/// fetched, but not compared with the tree, which has no checksums of them. An
 /// interrupted copy is continued by the same command.
 #[derive(clap::Args, Debug)]
 #[command(
@@ -187,12 +188,14 @@ fn run(args: &Both) -> Result<()> {
     );
     check_volume(args, &target, &source)?;
     // A hash tree covers free blocks, too.
-    let all = args.all || verified::split(src).is_some() || verified::has_tree_behind(&source);
+    let all = args.all
+        || verified::split(src).is_some()
+        || verified::has_tree_behind(&source).with_context(named(src))?;
     let known = tree_of(src, &source, Access::ReadOnly).filter(|tree| tree.complete);
-    let free = match known {
-        _ if all => Vec::new(),
-        Some(_) => Vec::new(),
-        None => FreeSpace::of(&source).map_or(Vec::new(), |free| free.ranges().to_vec()),
+    let free = if all || known.is_some() {
+        Vec::new()
+    } else {
+        FreeSpace::of(&source).map_or(Vec::new(), |free| free.ranges().to_vec())
     };
     let old = tree_of(dst, &target, Access::ReadWrite);
     let trusted = old.is_some();
@@ -226,10 +229,11 @@ fn run(args: &Both) -> Result<()> {
     let done = copy.pages();
     copy.progress.done();
     done?;
-    tell(args, &copy)
+    print_copied(args, &copy)
 }
 
-fn tell(args: &Both, copy: &Copy<'_>) -> Result<()> {
+/// Prints the result of a copy.
+fn print_copied(args: &Both, copy: &Copy<'_>) -> Result<()> {
     let copied = Copied {
         src: copy.src,
         dst: copy.dst,
