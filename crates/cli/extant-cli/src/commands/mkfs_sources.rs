@@ -141,14 +141,14 @@ pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
             found,
             "{}: no such file or directory{}",
             file.display(),
-            meant(file)
+            advice_for_missing_source(file)
         );
     }
     Ok(())
 }
 
-/// Returns what the name of a missing source may mean to other programs.
-fn meant(source: &Path) -> String {
+/// Returns advice on a missing source, if its name means something to other programs.
+fn advice_for_missing_source(source: &Path) -> String {
     let text = source.to_string_lossy();
     if let Some((scheme, _)) = text.split_once("://") {
         return match scheme {
