@@ -217,7 +217,9 @@ fn store(text: &str, url: &Url, host: &str) -> io::Result<Arc<dyn ObjectStore>> 
                     builder = builder.with_config(key, value);
                 }
             }
-            let plain = is_plain(text, builder.get_config_value(&AmazonS3ConfigKey::Endpoint))?;
+            let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+            let source = endpoint_of_aws(&variables(), endpoint.as_deref());
+            let plain = is_plain(text, &source, endpoint)?;
             builder
                 .with_client_options(client.with_allow_http(plain))
                 .with_retry(retries)
@@ -273,6 +275,7 @@ fn azure(
     let AzureSettings {
         builder,
         key_variable,
+        endpoint_variable,
     } = azure_settings(variables);
     // The error names the variable, and not the secret in it.
     let named = key_variable.map_or(text.into(), |name| format!("{text}: {name}"));
@@ -281,7 +284,9 @@ fn azure(
     {
         return Err(wrong(&named, "the key of the account is not in base64"));
     }
-    let plain = is_plain(text, builder.get_config_value(&AzureConfigKey::Endpoint))?;
+    let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
+    let source = endpoint_variable.unwrap_or_default();
+    let plain = is_plain(text, &source, endpoint)?;
     let made = builder
         .with_container_name(container)
         .with_client_options(client.with_allow_http(plain))
@@ -293,9 +298,22 @@ fn azure(
     }
 }
 
+/// Returns the name of the variable that has the endpoint of S3, or of the setting in the files of the command line of AWS.
+fn endpoint_of_aws(variables: &BTreeMap<String, String>, endpoint: Option<&str>) -> String {
+    let is_endpoint = |name: &str| {
+        let key = name.to_ascii_lowercase().parse();
+        name.starts_with("AWS_") && matches!(key, Ok(AmazonS3ConfigKey::Endpoint))
+    };
+    let mut named = variables
+        .iter()
+        .filter(|(name, value)| Some(value.as_str()) == endpoint && is_endpoint(name));
+    let found = named.next().map(|(name, _)| name.clone());
+    found.unwrap_or_else(|| "endpoint_url".into())
+}
+
 /// Returns whether an endpoint has no TLS, such as a test server of this machine. Refuses one that is not the address of a server, at
-/// which the store's client would panic.
-fn is_plain(text: &str, endpoint: Option<String>) -> io::Result<bool> {
+/// which the store's client would panic. The error names the variable, because an endpoint may have a password or a signature in it.
+fn is_plain(text: &str, variable: &str, endpoint: Option<String>) -> io::Result<bool> {
     let Some(endpoint) = endpoint else {
         return Ok(false);
     };
@@ -308,7 +326,7 @@ fn is_plain(text: &str, endpoint: Option<String>) -> io::Result<bool> {
         _ => Err(wrong(
             text,
             format_args!(
-                "the endpoint '{endpoint}' is not the address of a server (try http://127.0.0.1:9000)"
+                "{variable}: the endpoint is not the address of a server (try http://127.0.0.1:9000)"
             ),
         )),
     }
@@ -339,6 +357,8 @@ struct AzureSettings {
     builder: MicrosoftAzureBuilder,
     /// The variable that has the key or the signature.
     key_variable: Option<String>,
+    /// The variable that has the endpoint.
+    endpoint_variable: Option<String>,
 }
 
 /// Returns the settings in a connection string alone, because those of two accounts must not mix. Without one, returns the settings in
@@ -349,6 +369,7 @@ fn azure_settings(variables: &BTreeMap<String, String>) -> AzureSettings {
     let mut settings = AzureSettings {
         builder: MicrosoftAzureBuilder::new(),
         key_variable: None,
+        endpoint_variable: None,
     };
     let mut set = |name: &str, key: AzureConfigKey, value: &str| {
         // A key is used before a signature.
@@ -357,6 +378,9 @@ fn azure_settings(variables: &BTreeMap<String, String>) -> AzureSettings {
             .is_some();
         if key == AzureConfigKey::AccessKey || key == AzureConfigKey::SasKey && !has_key {
             settings.key_variable = Some(name.to_owned());
+        }
+        if key == AzureConfigKey::Endpoint {
+            settings.endpoint_variable = Some(name.to_owned());
         }
         settings.builder = std::mem::take(&mut settings.builder).with_config(key, value);
     };
@@ -600,7 +624,7 @@ fn wrong_addresses_are_refused() {
 
 #[test]
 fn endpoints_that_are_not_addresses_are_refused() {
-    let plain = |endpoint: &str| is_plain("s3://b/x", Some(endpoint.to_owned()));
+    let plain = |endpoint: &str| is_plain("s3://b/x", "VARIABLE", Some(endpoint.to_owned()));
     assert!(plain("http://127.0.0.1:9000").unwrap() && plain("http://[::1]:9/p").unwrap());
     assert!(!plain("https://s3.example.com").unwrap());
     for wrong in [
@@ -612,8 +636,44 @@ fn endpoints_that_are_not_addresses_are_refused() {
         "http://h:99999",
         "http://h/a b",
         "ftp://h",
+        "//user:secret@h",
+        "h/c?sig=secret",
     ] {
         let said = plain(wrong).unwrap_err().to_string();
-        assert!(said.contains(&format!("the endpoint '{wrong}'")), "{said}");
+        assert!(
+            said.starts_with("s3://b/x: VARIABLE: the endpoint is not"),
+            "{said}"
+        );
+        assert!(!said.contains("secret"), "{said}");
+    }
+}
+
+#[test]
+fn variables_of_endpoints_are_named() {
+    let of = |variables: &[(&str, &str)]| {
+        let variables = variables.iter().map(|(n, v)| (n.to_string(), v.to_string()));
+        endpoint_of_aws(&variables.collect(), Some("h"))
+    };
+    assert_eq!(of(&[]), "endpoint_url");
+    assert_eq!(of(&[("AWS_REGION", "h")]), "endpoint_url");
+    let both = [("AWS_ENDPOINT", "x"), ("AWS_ENDPOINT_URL", "h")];
+    assert_eq!(of(&both), "AWS_ENDPOINT_URL");
+    for (name, value) in [
+        ("AZURE_STORAGE_ENDPOINT", "h?sig=secret"),
+        (
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "AccountName=a;BlobEndpoint=h?sig=secret",
+        ),
+    ] {
+        let variables = [("AZURE_STORAGE_ACCOUNT", "a"), (name, value)];
+        let variables = variables.map(|(n, v)| (n.into(), v.into()));
+        let (client, retries) = (ClientOptions::new(), RetryConfig::default());
+        let made = azure("az://b/x", "b", &variables.into(), client, retries);
+        let said = made.expect_err(value).to_string();
+        assert!(
+            said.starts_with(&format!("az://b/x: {name}: the endpoint")),
+            "{said}"
+        );
+        assert!(!said.contains("secret"), "{said}");
     }
 }

@@ -50,7 +50,8 @@ fn answer(line: &str) -> Option<String> {
     Some(format!("{} ({})", field("Message")?, field("Code")?))
 }
 
-/// Returns what to do about a request that was not sent for lack of credentials: their last source is a server of virtual machines.
+/// Returns what to do about a request that was not sent for lack of credentials. The client looks for credentials last at the metadata
+/// server of a virtual machine, so an error that names this server means that no other source has them.
 fn advice(text: &str, error: &object_store::Error) -> Option<String> {
     const METADATA: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
     let first: &dyn std::error::Error = error;
