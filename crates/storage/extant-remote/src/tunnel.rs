@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
@@ -19,9 +20,11 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::ResolvesClientCert;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{AlertDescription, ClientConfig, RootCertStore, SignatureScheme};
 use tokio_rustls::{TlsConnector, rustls};
 
 const SCHEME: &str = "nbds://";
@@ -29,6 +32,8 @@ const SCHEME: &str = "nbds://";
 const PORT: u16 = 10809;
 /// Time for the connection, the handshake and TLS together.
 const LIMIT: Duration = Duration::from_secs(30);
+/// Time for an alert of a server that takes nothing more.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 const FIXED_NEWSTYLE: u16 = 1;
 /// Length of magic numbers and flags with which a server begins.
 const GREETING: usize = 18;
@@ -69,7 +74,7 @@ impl TlsAddress {
         })
     }
 
-    fn config(&self) -> io::Result<ClientConfig> {
+    fn config(&self, missing: &Arc<MissingCertificate>) -> io::Result<ClientConfig> {
         let mut roots = RootCertStore::empty();
         let known = match &self.certificates {
             Some(dir) => certificates(&dir.join("ca-cert.pem"))?,
@@ -86,7 +91,7 @@ impl TlsAddress {
             .as_ref()
             .map(|dir| (dir.join("client-cert.pem"), dir.join("client-key.pem")));
         match own.filter(|(certificate, _)| certificate.exists()) {
-            None => Ok(config.with_no_client_auth()),
+            None => Ok(config.with_client_cert_resolver(Arc::clone(missing) as _)),
             Some((certificate, key)) => {
                 let chain = certificates(&certificate)?;
                 let secret = PrivateKeyDer::from_pem_file(&key).map_err(|e| at(&key, e))?;
@@ -97,9 +102,35 @@ impl TlsAddress {
     }
 }
 
-/// Takes an error that another thread left.
-fn take(error: &Mutex<Option<io::Error>>) -> Option<io::Error> {
-    error.lock().unwrap_or_else(PoisonError::into_inner).take()
+/// Stands for the certificate of a client that has none, and notes whether the server asked for one.
+#[derive(Debug, Default)]
+struct MissingCertificate {
+    is_asked_for: AtomicBool,
+}
+
+impl ResolvesClientCert for MissingCertificate {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.is_asked_for.store(true, Ordering::Relaxed);
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
+    }
+}
+
+/// Why the last tunnel ended before the first answer of the server, which the client hears as the end of its stream.
+#[derive(Clone, Default)]
+struct EarlyEnd(Arc<Mutex<Option<io::Error>>>);
+
+impl EarlyEnd {
+    fn set(&self, error: Option<io::Error>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    fn take(&self) -> Option<io::Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 fn at(path: &Path, error: impl std::fmt::Display) -> io::Error {
@@ -129,8 +160,7 @@ pub struct Tunnel {
     runtime: Runtime,
     stream: TlsStream<TcpStream>,
     greeting: [u8; GREETING],
-    /// Whether the client has a certificate.
-    has_certificate: bool,
+    missing: Arc<MissingCertificate>,
 }
 
 impl Tunnel {
@@ -154,22 +184,22 @@ impl Tunnel {
         let place = place.split('?').next().unwrap_or(place);
         let url = NbdUrl::parse(&format!("nbd://{place}?{}", parsed.fields))?;
         let address = address.to_owned();
-        // A refusal of the server, which the client hears as the end of its stream.
-        let refusal = Arc::new(Mutex::new(None));
-        let of_dial = Arc::clone(&refusal);
+        let early_end = EarlyEnd::default();
+        let known_to_dial = early_end.clone();
         let dial = move |limit: Duration| {
-            if let Some(why) = take(&of_dial) {
+            // The next connection would be refused, too.
+            let refusal = known_to_dial.take().filter(is_refusal);
+            if let Some(why) = refusal {
                 return Err(why);
             }
             let tunnel = Self::open_within(&address, runtime()?, limit.min(LIMIT))?;
             let (client, server) = UnixStream::pair()?;
-            let of_tunnel = Arc::clone(&of_dial);
+            let known_to_tunnel = known_to_dial.clone();
             let serve = move || {
                 let kept = server.try_clone();
                 let served = tunnel.serve(server);
-                let refused = served.err().filter(|e| e.kind() == ErrorKind::InvalidData);
-                *of_tunnel.lock().unwrap_or_else(PoisonError::into_inner) = refused;
-                // The stream ends after the refusal is known.
+                known_to_tunnel.set(served.err());
+                // The stream ends after its error is known.
                 drop(kept);
             };
             std::thread::Builder::new()
@@ -183,7 +213,7 @@ impl Tunnel {
             ..Options::default()
         };
         let device = NbdDevice::connect(&url, &options);
-        device.map(Some).map_err(|e| take(&refusal).unwrap_or(e))
+        device.map(Some).map_err(|e| early_end.take().unwrap_or(e))
     }
 
     /// Connects to the server, and checks its certificate.
@@ -196,8 +226,8 @@ impl Tunnel {
 
     fn open_within(address: &str, runtime: Runtime, limit: Duration) -> io::Result<Self> {
         let parsed = TlsAddress::parse(address)?;
-        let config = parsed.config()?;
-        let has_certificate = config.client_auth_cert_resolver.has_certs();
+        let missing = Arc::new(MissingCertificate::default());
+        let config = parsed.config(&missing)?;
         let connected = runtime.block_on(async {
             let within = timeout(limit, connect(&parsed, config)).await;
             within.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
@@ -207,7 +237,7 @@ impl Tunnel {
             runtime,
             stream,
             greeting,
-            has_certificate,
+            missing,
         })
     }
 
@@ -232,12 +262,19 @@ impl Tunnel {
                 to_client.write_all(&first[..length]).await?;
                 copy(&mut from_server, &mut to_client).await
             };
+            tokio::pin!(answers);
             let done = tokio::select! {
-                done = copy(&mut from_client, &mut to_server) => done,
-                done = answers => done,
+                done = copy(&mut from_client, &mut to_server) => match done {
+                    // The server may have said why it takes nothing more.
+                    Err(e) if !answered.get() => {
+                        timeout(LAST_ANSWER, answers).await.unwrap_or(Err(e))
+                    }
+                    done => done,
+                },
+                done = &mut answers => done,
             };
             match done {
-                Err(e) if !answered.get() => Err(refused(&e, self.has_certificate)),
+                Err(e) if !answered.get() => Err(ended_early(e, &self.missing)),
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => Ok(()),
                 done => done.map(drop),
             }
@@ -245,16 +282,51 @@ impl Tunnel {
     }
 }
 
-/// Returns the error of a connection that the server ended before its first answer. It learns of the client's certificate after the client
-/// holds the connection for established.
-fn refused(error: &io::Error, has_certificate: bool) -> io::Error {
-    let why = if has_certificate {
-        error.to_string()
-    } else {
-        "it may ask for a certificate: client-cert.pem and client-key.pem in tls-certificates=DIR"
-            .into()
+/// Returns whether an error means that the server refuses this client, so that another attempt is useless.
+fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::PermissionDenied
+}
+
+/// Returns the error of a connection that ended after TLS and before the first answer of the server. The server sees the client's
+/// certificate only when the client has ended its part of TLS. Without a refusal, the server may be starting.
+fn ended_early(error: io::Error, missing: &MissingCertificate) -> io::Error {
+    let tls = error.get_ref().and_then(|e| e.downcast_ref());
+    let why = match tls {
+        // Many servers only end the connection.
+        _ if missing.is_asked_for.load(Ordering::Relaxed) => {
+            "the server asks for a certificate: put client-cert.pem and client-key.pem in tls-certificates=DIR".into()
+        }
+        Some(rustls::Error::AlertReceived(alert)) if is_about_access(*alert) => {
+            format!("the server denies access: its TLS alert is {alert:?}")
+        }
+        _ => {
+            let why = if error.kind() == ErrorKind::UnexpectedEof {
+                String::new()
+            } else {
+                format!(": {error}")
+            };
+            let why = format!("the server ended the connection after TLS{why}");
+            return io::Error::new(error.kind(), why);
+        }
     };
-    protocol(format_args!("it ended the connection after TLS: {why}"))
+    io::Error::new(ErrorKind::PermissionDenied, why)
+}
+
+/// Returns whether an alert is about the certificate or the rights of the client.
+fn is_about_access(alert: AlertDescription) -> bool {
+    use AlertDescription as A;
+    matches!(
+        alert,
+        A::AccessDenied
+            | A::BadCertificate
+            | A::CertificateExpired
+            | A::CertificateRequired
+            | A::CertificateRevoked
+            | A::CertificateUnknown
+            | A::NoCertificate
+            | A::UnknownCA
+            | A::UnsupportedCertificate
+    )
 }
 
 async fn connect(

@@ -5,11 +5,19 @@ use blockdev::{BlockDevice, conformance};
 use extant_nbd::{NbdDevice, NbdUrl, Options};
 use extant_remote::{Tunnel, runtime};
 use needs::servers::{Server, free_port};
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 /// Makes a certificate of `name`, signed by the authority in the directory, or the authority itself.
 fn certificate(dir: &Path, name: &str, subject: &str) {
@@ -113,6 +121,87 @@ fn certificates_that_do_not_fit_are_refused() {
     let plain = Nbdkit::start(&["--tls=off"]);
     let why = refused(plain.tunnel("localhost", Some(&right)));
     assert!(why.contains("it has no TLS"), "{why}");
+}
+
+/// Takes one connection over TLS, and ends it before the first answer.
+fn end_after_tls(listener: &TcpListener, config: &Arc<ServerConfig>) {
+    let mut stream = listener.accept().unwrap().0;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    stream.write_all(b"NBDMAGICIHAVEOPT\0\x03").unwrap();
+    // The flags of the client, and the option for TLS.
+    stream.read_exact(&mut [0; 20]).unwrap();
+    let mut reply = 0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec();
+    reply.extend([5_u32, 1, 0].map(u32::to_be_bytes).concat());
+    stream.write_all(&reply).unwrap();
+    let mut tls = ServerConnection::new(Arc::clone(config)).unwrap();
+    // A wrong certificate of the client is an error, and an alert.
+    while tls.is_handshaking() && tls.complete_io(&mut stream).is_ok() {}
+    stream.shutdown(Shutdown::Write).unwrap();
+    // The client ends its side, too.
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+/// A server that ends a connection after TLS may be starting, and one that sends an alert about the certificate refuses.
+#[test]
+fn only_a_refusal_ends_the_wait_for_a_server() {
+    needs::tools!("nbdkit", "openssl");
+    let dir = tempfile::tempdir().unwrap();
+    let (right, wrong) = (dir.path().join("right"), dir.path().join("wrong"));
+    for pki in [&right, &wrong] {
+        std::fs::create_dir(pki).unwrap();
+        certificate(pki, "ca", "authority");
+        certificate(pki, "server", "localhost");
+        certificate(pki, "client", "somebody");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = || {
+        ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+    };
+    let own = || {
+        let chain = CertificateDer::pem_file_iter(right.join("server-cert.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(right.join("server-key.pem")).unwrap();
+        (chain.map(Result::unwrap).collect(), key)
+    };
+    let (chain, key) = own();
+    let anybody = builder().with_no_client_auth();
+    let anybody = Arc::new(anybody.with_single_cert(chain, key).unwrap());
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(wrong.join("ca-cert.pem")).unwrap();
+    roots.add(authority).unwrap();
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let (chain, key) = own();
+    let others = builder().with_client_cert_verifier(verifier.build().unwrap());
+    let others = Arc::new(others.with_single_cert(chain, key).unwrap());
+
+    let address = format!(
+        "nbds://localhost:{port}/?tls-certificates={}",
+        right.display()
+    );
+    let envs = [("EXTANT_IO_TIMEOUT", "never")];
+    let of_server = format!("--tls-certificates={}", right.display());
+    std::thread::scope(|s| {
+        let refusing = listener.try_clone().unwrap();
+        let refuser = s.spawn(move || end_after_tls(&refusing, &others));
+        let said = Served::start(dir.path(), &address, &envs).err().unwrap();
+        assert!(said.contains("the server denies access"), "{said}");
+        refuser.join().unwrap();
+        let starting = s.spawn(move || {
+            end_after_tls(&listener, &anybody);
+            drop(listener);
+            Nbdkit::start_at(port, &["--tls=require", &of_server], &["memory", "16M"])
+        });
+        let served = Served::start(dir.path(), &address, &envs).unwrap();
+        served.device().read_at(0, &mut [1; 512]).unwrap();
+        served.end();
+        drop(starting.join().unwrap());
+    });
 }
 
 /// The device outlives its connections: it writes again what a server that was killed may have lost.

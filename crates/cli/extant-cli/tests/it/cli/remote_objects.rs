@@ -332,7 +332,7 @@ fn commands_work_over_tls() {
         let args = [&["info", &url], time].concat();
         fails(
             &args,
-            "it ended the connection after TLS: it may ask for a certificate",
+            "the server asks for a certificate: put client-cert.pem",
         );
     }
 }
