@@ -1,5 +1,6 @@
 //! Addresses of images on web servers and object stores.
 
+use crate::claim::BeforeClaim;
 use crate::disk_cache::DiskCache;
 use crate::errors::{failed, wrong};
 use crate::objects::cipher::ImageKey;
@@ -53,6 +54,8 @@ pub struct Address {
     pub compress: bool,
     /// Key of an encrypted image.
     pub key: Option<ImageKey>,
+    /// Called before the image is claimed.
+    pub before_claim: BeforeClaim,
 }
 
 /// Why an address without a size is refused where nothing is.
@@ -87,6 +90,7 @@ impl Address {
             takeover: false,
             compress: false,
             key: None,
+            before_claim: BeforeClaim::default(),
         };
         for field in query.split('&').filter(|field| !field.is_empty()) {
             match field.split_once('=').unwrap_or((field, "")) {
@@ -651,7 +655,9 @@ fn endpoints_that_are_not_addresses_are_refused() {
 #[test]
 fn variables_of_endpoints_are_named() {
     let of = |variables: &[(&str, &str)]| {
-        let variables = variables.iter().map(|(n, v)| (n.to_string(), v.to_string()));
+        let variables = variables
+            .iter()
+            .map(|(n, v)| (n.to_string(), v.to_string()));
         endpoint_of_aws(&variables.collect(), Some("h"))
     };
     assert_eq!(of(&[]), "endpoint_url");

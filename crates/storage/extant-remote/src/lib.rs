@@ -2,6 +2,7 @@
 
 mod address;
 mod cache;
+mod claim;
 mod disk_cache;
 mod errors;
 mod holder;
@@ -13,6 +14,7 @@ mod tunnel;
 mod web;
 
 pub use address::Address;
+pub use claim::BeforeClaim;
 pub use objects::{ImageKey, ObjectsDevice};
 pub use rbd::{RbdAddress, RbdDevice, end_now};
 pub use requests::{io_timeout, runtime};
@@ -50,12 +52,22 @@ impl Image {
     /// # Errors
     /// The address is wrong, the store does not answer or denies access, the image does not exist, or another process writes to it.
     pub fn open(address: &str, read_only: bool) -> io::Result<Self> {
+        Self::open_noting(address, read_only, BeforeClaim::default())
+    }
+
+    /// Opens the image of an address as [`open`](Self::open) does, and calls a function before it is claimed.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open).
+    pub fn open_noting(address: &str, read_only: bool, before: BeforeClaim) -> io::Result<Self> {
         if RbdAddress::is_address(address) {
-            let address = RbdAddress::parse(address)?;
+            let mut address = RbdAddress::parse(address)?;
+            address.before_claim = before;
             let device = RbdDevice::open(address, read_only)?;
             return Ok(Self::Rbd(Box::new(device)));
         }
-        let address = Address::parse(address)?;
+        let mut address = Address::parse(address)?;
+        address.before_claim = before;
         let runtime = runtime()?;
         if address.is_file {
             let device = WebDevice::open(address, runtime)?;

@@ -3,16 +3,17 @@
 
 use blockdev::BlockDevice;
 use extant_nbd::{NbdDevice, NbdUrl, Options};
-use extant_remote::{Image, Tunnel, end_now, io_timeout, runtime, serve, snapshot};
+use extant_remote::{BeforeClaim, Image, Tunnel, end_now, io_timeout, runtime, serve, snapshot};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const USAGE: &str = "usage: extant-remote serve [--read-only] SOCKET ADDRESS
@@ -25,12 +26,7 @@ snapshot keeps the present state of an image: ADDRESS@NAME opens it.
 Credentials come from the environment and the files of the store's own tools.";
 
 fn main() -> ExitCode {
-    // The program that started this one shows no other output.
-    std::panic::set_hook(Box::new(|panic| {
-        let text = panic.to_string();
-        let words: Vec<&str> = text.split_whitespace().collect();
-        say(&format!("error: {}", words.join(" ")));
-    }));
+    std::panic::set_hook(Box::new(report_panic));
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
@@ -60,6 +56,8 @@ fn main() -> ExitCode {
     end_now(status)
 }
 
+/// Name of a socket that stands for standard input.
+const STANDARD_INPUT: &str = "-";
 /// Longest time to finish requests of a client that has ended, if requests may wait for a server for long.
 const LONGEST_END: Duration = Duration::from_secs(60);
 
@@ -67,6 +65,21 @@ const LONGEST_END: Duration = Duration::from_secs(60);
 fn say(line: &str) {
     // A reader that is gone needs no line.
     let _ = writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
+}
+
+/// Reports a panic, without the place in the source. Only that of the main thread ends this process.
+fn report_panic(panic: &PanicHookInfo<'_>) {
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    let words: Vec<&str> = text.unwrap_or("panic").split_whitespace().collect();
+    let line = format!("internal error: {}", words.join(" "));
+    if std::thread::current().name() == Some("main") {
+        // The program that started this one shows no other output.
+        say(&format!("error: {line}"));
+    } else {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
 }
 
 /// Socket of a listener; dropping it removes the name.
@@ -78,48 +91,87 @@ impl Drop for Name {
     }
 }
 
+/// Progress of opening an image.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    /// Nothing is lost if this process ends.
+    Waits,
+    /// The image is being claimed, and the claim must be released.
+    Claims,
+    Opened,
+}
+
 /// Ends this process if the caller ends while an image is being opened, because a silent server may be waited for without end.
-struct CallerWatch(Arc<AtomicBool>);
+struct CallerWatch(Arc<Mutex<Opening>>);
 
 impl CallerWatch {
-    fn start() -> Self {
-        let opened = Arc::new(AtomicBool::new(false));
-        let of_thread = Arc::clone(&opened);
-        std::thread::spawn(move || {
-            let stdin = io::stdin();
-            loop {
-                // The end of the connection, or of a pipe, is reported unasked.
-                let mut polled = [PollFd::new(&stdin, PollFlags::empty())];
-                match poll(&mut polled, None) {
-                    Err(Errno::INTR) => {}
-                    Ok(_) if polled[0].revents().contains(PollFlags::HUP) => break,
-                    _ => return,
+    /// Begins to watch standard input, if it is the connection to the caller.
+    fn start(socket: &str) -> Self {
+        let watch = Self(Arc::new(Mutex::new(Opening::Waits)));
+        let shared = Self(Arc::clone(&watch.0));
+        if socket == STANDARD_INPUT {
+            std::thread::spawn(move || {
+                if wait_for_end_of_stdin() {
+                    shared.caller_ended();
                 }
-            }
-            if !of_thread.load(Ordering::Relaxed) {
-                end_now(1);
-            }
-        });
-        Self(opened)
+            });
+        }
+        watch
+    }
+
+    fn state(&self) -> MutexGuard<'_, Opening> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn caller_ended(&self) {
+        // The lock is held to the end, so that no claim begins.
+        let state = self.state();
+        if *state == Opening::Waits {
+            end_now(1);
+        }
+        drop(state);
+        // Once the image is open, the thread that reads requests finds the end of the connection, and the claim is released.
+        std::thread::sleep(LONGEST_END);
+        if *self.state() == Opening::Claims {
+            end_now(1);
+        }
+    }
+
+    /// Returns a function that must be called before the image is claimed.
+    fn before_claim(&self) -> BeforeClaim {
+        let shared = Self(Arc::clone(&self.0));
+        BeforeClaim::new(move || *shared.state() = Opening::Claims)
+    }
+
+    /// Ends the watch: from now on, the thread that reads requests finds the end of the connection.
+    fn end(&self) {
+        *self.state() = Opening::Opened;
     }
 }
 
-impl Drop for CallerWatch {
-    /// From now on the end of the caller is seen by whoever reads its requests.
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+/// Waits until the other end of standard input is closed. Returns false if the system cannot tell.
+fn wait_for_end_of_stdin() -> bool {
+    let stdin = io::stdin();
+    loop {
+        // The system reports this end although no event is asked for.
+        let mut polled = [PollFd::new(&stdin, PollFlags::empty())];
+        match poll(&mut polled, None) {
+            Err(Errno::INTR) => {}
+            Ok(_) => return polled[0].revents().contains(PollFlags::HUP),
+            Err(_) => return false,
+        }
     }
 }
 
 fn export(socket: &str, address: &str, read_only: bool) -> io::Result<()> {
-    let watch = CallerWatch::start();
+    let watch = CallerWatch::start(socket);
     if Tunnel::is_address(address) {
         if let Some(device) = Tunnel::device(address)? {
-            drop(watch);
+            watch.end();
             return export_device(socket, &device, 16);
         }
         let tunnel = Tunnel::open(address, runtime()?)?;
-        drop(watch);
+        watch.end();
         let client = client(Path::new(socket))?;
         return client.map_or(Ok(()), |client| tunnel.serve(client));
     }
@@ -133,11 +185,11 @@ fn export(socket: &str, address: &str, read_only: bool) -> io::Result<()> {
             ..Options::default()
         };
         let device = NbdDevice::connect(&NbdUrl::parse(address)?, &options)?;
-        drop(watch);
+        watch.end();
         return export_device(socket, &device, 16);
     }
-    let image = Image::open(address, read_only)?;
-    drop(watch);
+    let image = Image::open_noting(address, read_only, watch.before_claim())?;
+    watch.end();
     let served = export_device(socket, image.device(), image.requests());
     // Another client may write from now on, even if this one broke the protocol.
     let released = image.release();
@@ -172,7 +224,7 @@ fn export_device(socket: &str, device: &dyn BlockDevice, threads: usize) -> io::
 
 /// Waits for the client. `None` if the caller is gone before it connects, which closes its end of standard input.
 fn client(socket: &Path) -> io::Result<Option<UnixStream>> {
-    if socket == Path::new("-") {
+    if socket == Path::new(STANDARD_INPUT) {
         let connection = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         say("ready");
         return Ok(Some(connection));

@@ -187,6 +187,7 @@ fn claim(log: &Log, writer: [u8; 16]) -> io::Result<Map> {
             }
             log.delete(&torn)?;
         }
+        log.address.before_claim.call();
         let (head, bytes) = log.claim(&map, writer, size)?;
         // A former writer may have deleted the segment of this number. Then a newer map exists, and no reader would see the claim.
         if log.append(head.number, &bytes)? == Append::Done

@@ -1,6 +1,7 @@
 //! Addresses of images of a Ceph cluster: `rbd:POOL/IMAGE`, `rbd:POOL/NAMESPACE/IMAGE`, each with `@SNAPSHOT` and fields behind `?`.
 
 use crate::address::size;
+use crate::claim::BeforeClaim;
 use crate::errors::wrong;
 use crate::requests::io_timeout;
 use std::io;
@@ -34,6 +35,8 @@ pub struct RbdAddress {
     pub size: Option<u64>,
     /// Time that the cluster has to answer.
     pub timeout: Duration,
+    /// Called before the image is locked for writing.
+    pub before_claim: BeforeClaim,
 }
 
 impl RbdAddress {
@@ -82,6 +85,7 @@ impl RbdAddress {
             conf: None,
             size: None,
             timeout: TIMEOUT,
+            before_claim: BeforeClaim::default(),
         };
         for field in query.split('&').filter(|field| !field.is_empty()) {
             address.set(field)?;

@@ -127,6 +127,7 @@ fn open(address: &RbdAddress, read_only: bool) -> io::Result<(Image, u64)> {
         let size = size()?;
         return Ok((image, size));
     }
+    address.before_claim.call();
     lock::take(&image).map_err(|e| failed(address, &e))?;
     let mut len = size()?;
     if let Some(wanted) = address.size.filter(|&wanted| wanted != len) {

@@ -2,10 +2,16 @@
 
 use crate::support::Served;
 use blockdev::{BlockDevice, conformance};
-use extant_remote::Image;
+use extant_remote::{BeforeClaim, Image};
+use std::io::Write;
+use std::net::TcpListener;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 fn address(dir: &Path) -> String {
     format!("file+objects://{}/store", dir.display())
@@ -68,6 +74,56 @@ fn the_client_is_told_which_ranges_are_holes() {
     served.end();
     let image = Image::open(&address, true).unwrap();
     assert_eq!(data(image.device()), expected);
+}
+
+/// A process that may end at any time learns of a claim before it leaves one behind.
+#[test]
+fn a_claim_is_announced() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = address(dir.path());
+    let announced = Arc::new(AtomicUsize::new(0));
+    let open = |fields: &str, read_only| {
+        let (announced, dir) = (Arc::clone(&announced), dir.path().to_owned());
+        let found = dir.join("store").exists().then(|| objects(&dir));
+        let before = BeforeClaim::new(move || {
+            assert!(found.clone().unwrap_or_default() == objects(&dir));
+            announced.fetch_add(1, Ordering::Relaxed);
+        });
+        Image::open_noting(&format!("{address}{fields}"), read_only, before)
+    };
+    open("?size=8M", false).unwrap().release().unwrap();
+    assert_eq!(announced.load(Ordering::Relaxed), 1);
+    drop(open("", true).unwrap());
+    assert_eq!(announced.load(Ordering::Relaxed), 1);
+    let image = open("", false).unwrap();
+    assert_eq!(announced.load(Ordering::Relaxed), 2);
+    image.release().unwrap();
+}
+
+/// Without a caller behind standard input, the program opens its image all the same.
+#[test]
+fn an_empty_standard_input_does_not_end_the_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_extant-remote"))
+        .arg("serve")
+        .arg(dir.path().join("socket"))
+        .arg(format!("http://{}/disk", listener.local_addr().unwrap()))
+        .env("EXTANT_IO_TIMEOUT", "never")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdin.take());
+    let mut request = listener.accept().unwrap().0;
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(child.try_wait().unwrap().is_none());
+    request
+        .write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let ran = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(said.contains("no such object"), "{said}");
 }
 
 /// Returns the contents of all objects.
