@@ -13,6 +13,7 @@ pub mod present_content;
 pub mod rate_limit;
 pub mod remote;
 pub mod resize;
+mod silent_servers;
 pub mod store;
 pub mod streams;
 pub mod sums;

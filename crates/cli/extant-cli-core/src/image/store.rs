@@ -6,6 +6,7 @@
 
 use crate::address::schemes::{is_remote, is_served};
 use crate::image::failed_open::about_open;
+use crate::image::silent_servers::SilentServers;
 use crate::image::{io_timeout, logged_image, overlaid, remote, streams, verified};
 use crate::messages::advised::advised;
 use crate::mounts::server_exit::open_when_free;
@@ -46,13 +47,12 @@ type Export = (PathBuf, Weak<dyn BlockDevice>);
 /// Exports of servers.
 struct Exports {
     open: Vec<Export>,
-    /// Addresses whose servers did not answer in time, and the errors.
-    silent: Vec<(PathBuf, String)>,
+    silent: SilentServers,
 }
 
 static EXPORTS: Mutex<Exports, Disks> = Mutex::new(Exports {
     open: Vec::new(),
-    silent: Vec::new(),
+    silent: SilentServers::new(),
 });
 
 /// Returns the number of threads that copy. Zero stands for the number of CPUs, or for more where an image is on a server: each thread
@@ -83,7 +83,7 @@ pub fn remote_id(address: &Path) -> FileId {
 fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     let mut exports = EXPORTS.lock();
     exports.open.retain(|(_, device)| device.strong_count() > 0);
-    if let Some((_, error)) = exports.silent.iter().find(|(known, _)| known == address) {
+    if let Some(error) = exports.silent.error(address) {
         bail!("{error}");
     }
     let writes = access == Access::ReadWrite;
@@ -99,8 +99,11 @@ fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
         None => {
             let began = Instant::now();
             let device = connect(address, access).inspect_err(|error| {
-                if began.elapsed() >= io_timeout::get().unwrap_or(SILENCE) {
-                    exports.silent.push((address.into(), one_line(error)));
+                let waited = began.elapsed();
+                let is_silent = waited >= io_timeout::get().unwrap_or(SILENCE);
+                // An interrupt says nothing about the server.
+                if is_silent && interrupt::check().is_ok() {
+                    exports.silent.add(address, one_line(error), waited);
                 }
             })?;
             exports.open.push((address.into(), Arc::downgrade(&device)));
