@@ -162,27 +162,29 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 /// Opens the first connections. If the user has set a time, a server that is absent is waited for, because the server may be starting.
-fn first(url: &NbdUrl, options: &Options) -> io::Result<(Connections, Export)> {
+fn connect_first(url: &NbdUrl, options: &Options) -> io::Result<(Connections, Export)> {
     let since = Instant::now();
-    let limit = options.timeout.min(LONGEST_ATTEMPT);
+    let time = options.io_timeout.unwrap_or_default();
+    let left = || time.saturating_sub(since.elapsed());
+    let mut limit = options.timeout.min(LONGEST_ATTEMPT);
     let mut wait = WAITS.0;
     loop {
-        let opened = open(url, options, limit, since);
-        let left = options.io_timeout.unwrap_or_default();
-        let left = left.saturating_sub(since.elapsed());
-        match opened {
-            Err(absent) if is_absent(&absent) && !left.is_zero() => {
-                pause(options, wait.min(left), since)?;
-                wait = (wait * 2).min(WAITS.1);
-            }
+        let absent = match open(url, options, limit, since) {
+            Err(error) if is_absent(&error) => error,
             opened => return opened,
+        };
+        pause(options, wait.min(left()), since)?;
+        wait = (wait * 2).min(WAITS.1);
+        limit = limit.min(left());
+        if limit.is_zero() {
+            return Err(absent);
         }
     }
 }
 
 impl Link {
     pub(crate) fn new(url: &NbdUrl, options: &Options) -> io::Result<Self> {
-        let (connection, export) = first(url, options)?;
+        let (connection, export) = connect_first(url, options)?;
         Ok(Self {
             url: url.clone(),
             options: options.clone(),
@@ -397,4 +399,30 @@ impl Drop for Link {
             }
         }
     }
+}
+
+/// No attempt may last longer than what is left of the time of the user.
+#[test]
+fn attempts_to_connect_end_with_the_time() {
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let of_dial = Arc::clone(&attempts);
+    let began = Instant::now();
+    let time = Duration::from_secs(1);
+    let options = Options {
+        timeout: time,
+        io_timeout: Some(time),
+        dial: Some(Arc::new(move |limit| {
+            lock(&of_dial).push(limit);
+            Err(io::ErrorKind::ConnectionRefused.into())
+        })),
+        ..Options::default()
+    };
+    let url = NbdUrl::parse("nbd://localhost/disk").unwrap();
+    let error = connect_first(&url, &options).err().unwrap();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    assert!(began.elapsed() >= time);
+    let limits = lock(&attempts);
+    // The attempts begin after 50, 150 and 350 ms.
+    assert!(limits.len() > 1, "{limits:?}");
+    assert!(limits.is_sorted_by(|a, b| a > b), "{limits:?}");
 }
