@@ -9,8 +9,7 @@ use crate::messages::advised::advised;
 use anyhow::{Context, Result, anyhow, bail};
 use blockdev::Access;
 use extant_nbd::{NbdDevice, NbdUrl, Options};
-use extant_terminal::interrupt::{self, Interrupted};
-use extant_terminal::output::{self, one_line};
+use extant_terminal::{interrupt, output};
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -41,17 +40,8 @@ const MAX_LINE: usize = 1000;
 /// becomes longer.
 pub fn make(image: &Path, size: u64) -> Result<()> {
     let address = image.to_str().context("the address of a store is text")?;
-    let sized = with_size(address, size);
-    let made = connect(&sized, Access::ReadWrite);
     // The user gave the size elsewhere.
-    let made = made.map_err(|error| {
-        if error.is::<Interrupted>() {
-            error
-        } else {
-            anyhow!(one_line(&error).replace(&sized, address))
-        }
-    });
-    made.map(drop)
+    connect_as(address, &with_size(address, size), Access::ReadWrite).map(drop)
 }
 
 /// Adds the size of an image to its address, so that opening it for writing makes it.
@@ -91,6 +81,11 @@ fn at_end(address: &str) -> Duration {
 
 /// Starts the program for an image, and connects to it.
 pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
+    connect_as(address, address, access)
+}
+
+/// Starts the program, with a connection as its standard input.
+fn start(name: &str, address: &str, access: Access) -> Result<(UnixStream, Child)> {
     let (connection, of_program) = UnixStream::pair().context("a socket for a program")?;
     let program = program();
     let mut command = Command::new(&program);
@@ -109,31 +104,40 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
     let child = command.spawn();
     // The command has the socket of the program, whose end this process would not notice otherwise.
     drop(command);
-    let mut child = child.map_err(|error| match error.kind() {
+    let child = child.map_err(|error| match error.kind() {
         ErrorKind::NotFound => advised(
-            format_args!("{address}: needs the program {PROGRAM}, which is not installed"),
+            format_args!("{name}: needs the program {PROGRAM}, which is not installed"),
             format_args!("install it beside extant, or name its path in {VARIABLE}"),
         ),
         _ => anyhow!("{}: {error}", program.display()),
     })?;
+    Ok((connection, child))
+}
+
+/// Connects to the image of an address, which errors and notes call `name`.
+fn connect_as(name: &str, address: &str, access: Access) -> Result<NbdDevice> {
+    let (connection, mut child) = start(name, address, access)?;
     let out = child.stdout.take().context("the output of a program")?;
-    let started = first_line(address, BufReader::new(out));
-    if started.is_err() {
-        // The program has opened nothing yet, and may wait for a server for ever.
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-    let (first, out) = started?;
+    let started = first_line(name, BufReader::new(out));
+    let (first, out) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            // The program ends with its connection, and releases an image that it has claimed.
+            drop(connection);
+            std::thread::spawn(move || child.wait());
+            return Err(error);
+        }
+    };
     match first.as_deref() {
         Some("ready") => {}
         other => {
             let why = other.unwrap_or("error: it ended without a message");
             let why = why.strip_prefix("error: ").unwrap_or(why);
             let _ = child.wait();
-            if why.starts_with(address) {
-                bail!("{why}");
+            match why.strip_prefix(address) {
+                Some(why) => bail!("{name}{why}"),
+                None => bail!("{name}: {PROGRAM}: {why}"),
             }
-            bail!("{address}: {PROGRAM}: {why}");
         }
     }
     // The address of a connection that is there already only names the export.
@@ -152,17 +156,18 @@ pub fn connect(address: &str, access: Access) -> Result<NbdDevice> {
         timeout: io_timeout::get().map_or(LONGEST, |time| time.saturating_add(MARGIN)),
         reconnect: Duration::ZERO,
         io_timeout: None,
-        ..io_timeout::options(address, at_end(address))
+        ..io_timeout::options(name, at_end(address))
     };
     let device = NbdDevice::connect(&url, &options);
     // The program ends when nothing has its connection any more.
     drop(options);
-    watch(address, device, child, out)
+    report_output(name, device, child, out)
 }
 
-/// Reports what the program writes while it serves. If there is no connection, returns the error of the program, which knows better why.
-fn watch(
-    address: &str,
+/// Reports what the program writes while it serves. If there is no connection, the line of the program is the error, because only the
+/// program has the answer of the server.
+fn report_output(
+    name: &str,
     device: io::Result<NbdDevice>,
     mut child: Child,
     mut out: BufReader<ChildStdout>,
@@ -179,13 +184,14 @@ fn watch(
         let _ = child.wait();
     });
     device.or_else(|error| {
+        interrupt::check()?;
         let line = lines.recv_timeout(LAST_LINE).ok().flatten();
         match line
             .as_deref()
             .and_then(|line| line.strip_prefix("error: "))
         {
-            Some(why) => bail!("{address}: {PROGRAM}: {why}"),
-            None => Err(error).context(address.to_owned()),
+            Some(why) => bail!("{name}: {PROGRAM}: {why}"),
+            None => Err(error).context(name.to_owned()),
         }
     })
 }
@@ -193,7 +199,7 @@ fn watch(
 /// Reads the first line on another thread, so that a user can end the wait for a server that is silent. The program ends with
 /// the connection.
 fn first_line(
-    address: &str,
+    name: &str,
     mut out: BufReader<ChildStdout>,
 ) -> Result<(Option<String>, BufReader<ChildStdout>)> {
     let began = Instant::now();
@@ -208,7 +214,7 @@ fn first_line(
             Ok(read) => return Ok(read),
             Err(RecvTimeoutError::Timeout) => {
                 interrupt::check()?;
-                io_timeout::note_wait(address, began.elapsed());
+                io_timeout::note_wait(name, began.elapsed());
             }
             Err(RecvTimeoutError::Disconnected) => bail!("{PROGRAM}: its output ended"),
         }
