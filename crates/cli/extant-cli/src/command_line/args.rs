@@ -25,9 +25,9 @@ pub struct Cli {
     // `extant apply` has an argument of the name `overlay`.
     #[arg(long = "overlay", global = true, value_name = "FILE")]
     pub overlay_file: Option<PathBuf>,
-    /// Time after which a request to a server fails if the server is silent or gone, or never; the start waits as long for
-    /// a server that is not there yet. Default: 30 seconds for a silent NBD server, 8 for a lost connection, none for an
-    /// absent server, 60 for a store (variable: EXTANT_IO_TIMEOUT)
+    /// Time after which a request to a server fails if the server is silent or gone, or never; a command or mount that
+    /// finds no server at its start waits for the server during this time. Default: 30 seconds for a silent NBD server, 8
+    /// for a lost connection, none for an absent server, 60 for a store (variable: EXTANT_IO_TIMEOUT)
     #[arg(long, global = true, value_name = "SECONDS|never")]
     pub io_timeout: Option<String>,
     /// Number of slots over which threads spread shared data, rounded up to a power of two. Default: the number of
