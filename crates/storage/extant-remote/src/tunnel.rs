@@ -102,7 +102,7 @@ impl TlsAddress {
     }
 }
 
-/// Stands for the certificate of a client that has none, and notes whether the server asked for one.
+/// Resolver for a client without a certificate; keeps whether the server asked for a certificate.
 #[derive(Debug, Default)]
 struct MissingCertificate {
     is_asked_for: AtomicBool,
@@ -323,6 +323,7 @@ fn is_about_access(alert: AlertDescription) -> bool {
             | A::CertificateRequired
             | A::CertificateRevoked
             | A::CertificateUnknown
+            | A::DecryptError
             | A::NoCertificate
             | A::UnknownCA
             | A::UnsupportedCertificate
