@@ -192,15 +192,15 @@ fn only_a_refusal_ends_the_wait_for_a_server() {
         let said = Served::start(dir.path(), &address, &envs).err().unwrap();
         assert!(said.contains("the server denies access"), "{said}");
         refuser.join().unwrap();
-        let starting = s.spawn(move || {
-            end_after_tls(&listener, &anybody);
-            drop(listener);
-            Nbdkit::start_at(port, &["--tls=require", &of_server], &["memory", "16M"])
+        let client = s.spawn(|| {
+            let served = Served::start(dir.path(), &address, &envs).unwrap();
+            served.device().read_at(0, &mut [1; 512]).unwrap();
+            served.end();
         });
-        let served = Served::start(dir.path(), &address, &envs).unwrap();
-        served.device().read_at(0, &mut [1; 512]).unwrap();
-        served.end();
-        drop(starting.join().unwrap());
+        end_after_tls(&listener, &anybody);
+        drop(listener);
+        let _server = Nbdkit::start_at(port, &["--tls=require", &of_server], &["memory", "16M"]);
+        client.join().unwrap();
     });
 }
 
