@@ -426,11 +426,12 @@ mod tests {
 
     #[test]
     fn inodes_beyond_the_most_are_reported() {
-        let mut found = OldInodes::default();
-        for ino in 0..MOST as u32 {
-            assert!(found.note_use((ino, 0), Tid(1)));
-        }
-        assert!(!found.is_full);
+        let known = (1..MOST as u32).map(|ino| ((ino, 0), Tid(1)));
+        let mut found = OldInodes {
+            firsts: known.collect(),
+            ..OldInodes::default()
+        };
+        assert!(found.note_use((0, 0), Tid(1)) && !found.is_full);
         assert!(!found.note_use((u32::MAX, 0), Tid(1)) && found.is_full);
     }
 
