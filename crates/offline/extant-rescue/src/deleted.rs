@@ -418,7 +418,7 @@ mod tests {
             found.note_use((12, 1000 - n), Tid(n));
         }
         assert!(found.note_use((13, 0), Tid(1)));
-        let kept: BTreeSet<u32> = found.firsts.iter().map(|(_, tid)| tid.0).collect();
+        let kept: BTreeSet<u32> = found.firsts.values().map(|tid| tid.0).collect();
         assert_eq!(kept, (984..1000).chain([1]).collect());
         assert_eq!(found.crowded, BTreeSet::from([12]));
         assert!(!found.note_use((12, 5000), Tid(1)) && !found.is_full);

@@ -12,8 +12,6 @@ use ext4_format::superblock::RawSuperblock;
 use ext4_format::{FileType, InodeNr};
 use extant_rescue::Rescue;
 use extant_testing::mounted::{self, Mounted};
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 const ARGS: &[&str] = &[
@@ -345,45 +343,42 @@ fn deleted_files_are_found_in_the_journal() {
 /// A number that is in use again belongs to another file. Of each file that had it, the journal has the inode and the name.
 #[test]
 fn deleted_files_are_found_if_their_numbers_are_in_use_again() {
-    if !mounted::able() {
-        return;
-    }
-    let dir = needs::memory_dir();
-    let path = dir.path().join("image");
-    common::mke2fs(&path, "16M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
-    let mounted = Mounted::new(&path, "");
-    let root = mounted.path().to_path_buf();
-    std::fs::create_dir(root.join("d")).unwrap();
+    needs::tools!("mke2fs");
+    let device = common::mem_image(
+        "16M",
+        &["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "32"],
+    );
+    let volume = common::open(&device);
+    volume.create_dir("d").unwrap();
+    // All files that fit, so that each round takes the same numbers.
+    let count = volume.statfs().unwrap().free_inodes as usize;
     let name = |round: usize, n: usize| format!("d/round{round}-{n}");
-    let commit = || std::fs::File::open(&root).unwrap().sync_all().unwrap();
-    let make = |round: usize| -> Vec<u64> {
+    let make = |round: usize| -> Vec<u32> {
         let number = |n| {
-            let mut file = std::fs::File::create(root.join(name(round, n))).unwrap();
+            let name = name(round, n);
             // The last files have no blocks, so that no block of the second round is in use again.
-            if round < 2 {
-                file.write_all(name(round, n).as_bytes()).unwrap();
-            }
-            file.sync_all().unwrap();
-            file.metadata().unwrap().ino()
+            let content = if round < 2 { name.as_bytes() } else { b"" };
+            volume.write(&name, content).unwrap();
+            volume.metadata(&name).unwrap().ino()
         };
-        let numbers = (0..8).map(number).collect();
-        commit();
+        let mut numbers: Vec<_> = (0..count).map(number).collect();
+        volume.sync().unwrap();
+        numbers.sort_unstable();
         numbers
     };
     let remove = |round: usize| {
-        (0..8).for_each(|n| std::fs::remove_file(root.join(name(round, n))).unwrap());
-        commit();
+        (0..count).for_each(|n| volume.remove_file(name(round, n)).unwrap());
+        volume.sync().unwrap();
     };
     let first = make(0);
     remove(0);
     let second = make(1);
     remove(1);
     assert!(first == second && second == make(2), "{first:?} {second:?}");
-    mounted.unmount();
-    let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    volume.close().unwrap();
     let mut rescue = Rescue::open(&device, &mut |_, _| {}).unwrap();
     rescue.find_deleted();
-    for (round, n) in (0..2).flat_map(|round| (0..8).map(move |n| (round, n))) {
+    for (round, n) in (0..2).flat_map(|round| (0..count).map(move |n| (round, n))) {
         let path = format!("#deleted/{}", name(round, n));
         let found = rescue.found().iter().find(|f| f.path == path.as_bytes());
         let found = found.unwrap_or_else(|| panic!("{path}: {:?}", rescue.found()));
@@ -398,10 +393,10 @@ fn deleted_files_are_found_if_their_numbers_are_in_use_again() {
         assert!(right || round == 0, "{path}: {}", all.escape_ascii());
     }
     let deleted = rescue.found().iter().filter(|found| found.deleted);
-    assert_eq!(deleted.count(), 16);
+    assert_eq!(deleted.count(), 2 * count);
     let files = rescued(&device);
     assert!(
-        (0..8).all(|n| files.contains(&(name(2, n), Vec::new()))),
+        (0..count).all(|n| files.contains(&(name(2, n), Vec::new()))),
         "{files:?}"
     );
 }
