@@ -184,12 +184,8 @@ impl LogArea {
     pub(in crate::commit) fn write_piece(&self, piece: &FastPiece) -> Result<()> {
         let (physical, _) = self.locate(piece.block)?;
         let at = physical.offset(self.block_size) + piece.offset as u64;
-        self.device
-            .write_at(at, &piece.bytes)
-            .map_err(|source| Error::Io {
-                context: format!("write journal block {}", piece.block),
-                source,
-            })
+        let written = self.device.write_at(at, &piece.bytes);
+        written.map_err(|source| write_failed(piece.block, source))
     }
 
     /// Writes neighbouring log blocks.
@@ -199,14 +195,18 @@ impl LogArea {
             let n = images.len().min(run as usize);
             self.device
                 .write_vectored_at(physical.offset(self.block_size), &images[..n])
-                .map_err(|source| Error::Io {
-                    context: format!("write journal block {block}"),
-                    source,
-                })?;
+                .map_err(|source| write_failed(block, source))?;
             images = &images[n..];
             block += n as u32;
         }
         Ok(())
+    }
+}
+
+fn write_failed(block: u32, source: std::io::Error) -> Error {
+    Error::Io {
+        context: format!("write journal block {block}"),
+        source,
     }
 }
 
@@ -310,8 +310,10 @@ impl Journal {
         &self,
         known: &'w mut Option<FastWriter>,
     ) -> &'w mut FastWriter {
-        let unit = usize::try_from(self.area.device.write_unit()).unwrap_or(0);
-        let new = || FastWriter::new(&self.superblock, self.next).with_unit(unit);
+        let new = || {
+            let unit = usize::try_from(self.area.device.write_unit()).unwrap_or(0);
+            FastWriter::new(&self.superblock, self.next).with_unit(unit)
+        };
         let writer = known.get_or_insert_with(new);
         if writer.tid() != self.next {
             *writer = new();
