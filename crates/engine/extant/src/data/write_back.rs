@@ -23,6 +23,13 @@ struct DirtyRun {
     pages: Vec<(SharedChunk, usize)>,
 }
 
+impl DirtyRun {
+    /// Returns the first logical block, and the number of blocks.
+    fn blocks(&self) -> (u32, u32) {
+        (self.logical, self.pages.len() as u32)
+    }
+}
+
 /// Condition for write-back to log an inode's core when it logs no mapping.
 #[derive(Clone, Copy)]
 enum CoreLogged {
@@ -117,14 +124,15 @@ impl Data {
         let runs = gather(&dirty);
         let mut placing = self.space.placing_reserved();
         let late = planted::is(Fault::MappingBeforeData);
-        let write_run = if late {
-            Self::place_run
-        } else {
-            Self::write_run
-        };
-        let written = runs
-            .iter()
-            .try_for_each(|run| write_run(self, inode, file, map, run, &mut placing.runs));
+        let written = runs.iter().try_for_each(|run| {
+            let placed = &mut placing.runs;
+            if late {
+                // The planted fault allocates the blocks, and writes them after their mapping.
+                self.write_blocks(inode, file, map, run.blocks(), placed, |_, _| Ok(()))
+            } else {
+                self.write_run(inode, file, map, run, placed)
+            }
+        });
         if let Err(e) = written {
             drop(placing);
             if matches!(e, Error::Io { .. } | Error::Broken { .. }) {
@@ -260,23 +268,9 @@ impl Data {
         run: &DirtyRun,
         placed: &mut Vec<Run>,
     ) -> Result<()> {
-        let blocks = (run.logical, run.pages.len() as u32);
-        self.write_blocks(inode, file, map, blocks, placed, |piece, done| {
+        self.write_blocks(inode, file, map, run.blocks(), placed, |piece, done| {
             self.write_pages(file, piece, &run.pages[done..done + piece.len as usize])
         })
-    }
-
-    /// Allocates the blocks of a run without writing them, which a planted fault does.
-    fn place_run(
-        &self,
-        inode: &Inode,
-        file: &FileData,
-        map: &FileMap,
-        run: &DirtyRun,
-        placed: &mut Vec<Run>,
-    ) -> Result<()> {
-        let blocks = (run.logical, run.pages.len() as u32);
-        self.write_blocks(inode, file, map, blocks, placed, |_, _| Ok(()))
     }
 
     /// Writes `len` blocks from a logical one on, each piece by `write`, which gets the number of blocks before it.
