@@ -56,7 +56,8 @@ fn file_system_len(image: &dyn BlockDevice) -> Result<u64> {
     len_by_superblock(&superblock).context("its superblock has too many blocks")
 }
 
-fn len_by_superblock(superblock: &RawSuperblock) -> Option<u64> {
+/// Returns the bytes of the file system that a superblock describes, or `None` if its fields are out of range.
+pub(super) fn len_by_superblock(superblock: &RawSuperblock) -> Option<u64> {
     let block = 1024_u64.checked_shl(superblock.log_block_size.get())?;
     superblock.blocks_count().checked_mul(block)
 }
@@ -113,41 +114,7 @@ pub fn device(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blockdev::MemDevice;
-
-    /// A device with a superblock and a magic number behind 8 blocks, of which a part cannot be read.
-    struct Unreadable {
-        bytes: Vec<u8>,
-        part: std::ops::Range<u64>,
-    }
-
-    impl BlockDevice for Unreadable {
-        fn len(&self) -> u64 {
-            self.bytes.len() as u64
-        }
-
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-            let end = offset + buf.len() as u64;
-            if offset < self.part.end && self.part.start < end {
-                return Err(std::io::Error::other("unreadable"));
-            }
-            let bytes = self.bytes.get(offset as usize..end as usize);
-            buf.copy_from_slice(bytes.ok_or(std::io::ErrorKind::UnexpectedEof)?);
-            Ok(())
-        }
-
-        fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
-            Err(std::io::ErrorKind::Unsupported.into())
-        }
-
-        fn flush(&self) -> std::io::Result<()> {
-            Ok(())
-        }
-
-        fn read_only(&self) -> bool {
-            true
-        }
-    }
+    use blockdev::{FaultDevice, MemDevice, Op};
 
     #[test]
     fn a_tree_is_found_or_reading_fails() {
@@ -161,13 +128,16 @@ mod tests {
         bytes[8 << 10..][..8].copy_from_slice(b"verity\0\0");
         let whole = bytes.len();
         let found = |len: usize, part| {
-            let bytes = bytes[..len].to_vec();
-            has_tree_behind(&Unreadable { bytes, part }).map_err(|e| e.to_string())
+            let device = FaultDevice::new(MemDevice::from_bytes(&bytes[..len]));
+            device.fail_range(Op::Read, part);
+            has_tree_behind(&device).map_err(|e| e.to_string())
         };
-        let unreadable = || Err("unreadable".to_owned());
+        let unreadable = |read: &str| Err(format!("injected fault: read of {read}"));
         assert_eq!(found(whole, 0..0), Ok(true));
-        assert_eq!(found(whole, 0..2000), unreadable());
-        assert_eq!(found(whole, 8192..8193), unreadable());
+        let superblock = unreadable("1024 bytes at offset 1024");
+        assert_eq!(found(whole, 0..2000), superblock);
+        let tree = unreadable("8 bytes at offset 8192");
+        assert_eq!(found(whole, 8192..8193), tree);
         assert_eq!(found(8 << 10, 0..0), Ok(false), "nothing behind");
         assert_eq!(found(1500, 0..0), Ok(false), "no superblock");
         let zeros = MemDevice::new(1 << 20);
