@@ -561,19 +561,14 @@ impl QueriedImage<'_> {
             bail!("Usage: block_dump [-f inode] block_num");
         };
         let mut block = number_of(operand(block))?;
-        let block_size = self.block_size();
-        let mut raw = vec![0; block_size as usize];
         if let Some(file) = taken.value('f') {
             self.inode(file.as_bytes())?;
             block = self.mapped(file.as_bytes(), block)?.0;
             if block == 0 {
-                return Ok(hex_dump(&raw));
+                return Ok(hex_dump(&vec![0; self.block_size() as usize]));
             }
         }
-        let at = block.checked_mul(block_size);
-        let read = at.map(|at| self.device.read_at(at, &mut raw));
-        read.ok_or_else(|| anyhow!("there is no such block"))??;
-        Ok(hex_dump(&raw))
+        Ok(hex_dump(&self.read_block(block)?))
     }
 
     /// Returns the output of `dump_mmp [BLOCK]`: the fields of the block of multiple mount protection (MMP).

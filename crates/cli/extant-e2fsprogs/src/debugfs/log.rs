@@ -136,13 +136,8 @@ fn end(asked: &QueriedImage<'_>, at: u64, next: u64) -> Result<String> {
     let journal = format!("<{}>", asked.sb.journal_inum.get());
     let (block, _) = asked.mapped(journal.as_bytes(), at)?;
     ensure!(block != 0, "block {at} of the journal is not mapped");
-    let mut raw = vec![0; asked.block_size() as usize];
-    let offset = block.checked_mul(asked.block_size());
-    let offset = offset.with_context(|| format!("{block}: no such block"))?;
-    asked
-        .device
-        .read_at(offset, &mut raw)
-        .with_context(|| format!("block {at} of the journal"))?;
+    let raw = asked.read_block(block);
+    let raw = raw.with_context(|| format!("block {at} of the journal"))?;
     Ok(match ext4_format::jbd2::header(&raw) {
         Some((_, found)) => format!(
             "Found sequence {} (not {next}) at block {at}: end of journal.\n",

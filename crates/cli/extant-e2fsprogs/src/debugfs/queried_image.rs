@@ -131,6 +131,15 @@ impl QueriedImage<'_> {
         Ok(Inode { ino, fields })
     }
 
+    /// Returns the bytes of a block.
+    pub fn read_block(&self, block: u64) -> Result<Vec<u8>> {
+        let at = block.checked_mul(self.block_size());
+        let at = at.ok_or_else(|| anyhow!("there is no such block"))?;
+        let mut raw = vec![0; self.block_size() as usize];
+        self.device.read_at(at, &mut raw)?;
+        Ok(raw)
+    }
+
     /// Returns the block of a logical block, or 0 for a hole, and its state.
     pub fn mapped(&self, word: &[u8], logical: u64) -> Result<(u64, Vec<u8>)> {
         let (path, wanted) = (self.path(word), logical.to_string());

@@ -18,7 +18,7 @@ struct Run {
     logical: u64,
     physical: u64,
     len: u64,
-    /// The place where the run would continue the run before it, if there is no hole between the two.
+    /// The block after the run before it, unless there is a hole between the two.
     expected: Option<u64>,
 }
 
@@ -107,27 +107,23 @@ fn runs(asked: &QueriedImage<'_>, word: &[u8]) -> Result<Vec<Run>> {
     for step in asked.steps(word)?.iter().filter(|step| step.is_run()) {
         let (logical, physical, len) = (step.logical, step.physical, step.len);
         let end = |start: u64, run: &Run| start.saturating_add(run.len);
-        match runs.last_mut() {
-            Some(last) if end(last.logical, last) == logical => {
-                let expected = end(last.physical, last);
-                if expected == physical {
-                    last.len = last.len.saturating_add(len);
-                    continue;
-                }
-                runs.push(Run {
-                    logical,
-                    physical,
-                    len,
-                    expected: Some(expected),
-                });
+        let mut expected = None;
+        if let Some(last) = runs.last_mut()
+            && end(last.logical, last) == logical
+        {
+            let next = end(last.physical, last);
+            if next == physical {
+                last.len = last.len.saturating_add(len);
+                continue;
             }
-            _ => runs.push(Run {
-                logical,
-                physical,
-                len,
-                expected: None,
-            }),
+            expected = Some(next);
         }
+        runs.push(Run {
+            logical,
+            physical,
+            len,
+            expected,
+        });
     }
     Ok(runs)
 }
