@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,15 +91,21 @@ fn a_device_over_tls_keeps_its_promises() {
     served.join().unwrap().unwrap();
 }
 
+/// Makes two directories, each with an authority for certificates.
+fn authorities(dir: &Path) -> [PathBuf; 2] {
+    ["right", "wrong"].map(|name| {
+        let pki = dir.join(name);
+        std::fs::create_dir(&pki).unwrap();
+        certificate(&pki, "ca", "authority");
+        pki
+    })
+}
+
 #[test]
 fn certificates_that_do_not_fit_are_refused() {
     needs::tools!("nbdkit", "openssl");
     let dir = tempfile::tempdir().unwrap();
-    let (right, wrong) = (dir.path().join("right"), dir.path().join("wrong"));
-    for pki in [&right, &wrong] {
-        std::fs::create_dir(pki).unwrap();
-        certificate(pki, "ca", "authority");
-    }
+    let [right, wrong] = authorities(dir.path());
     certificate(&right, "server", "localhost");
     let of_server = format!("--tls-certificates={}", right.display());
     let server = Nbdkit::start(&["--tls=require", &of_server]);
@@ -148,10 +154,8 @@ fn end_after_tls(listener: &TcpListener, config: &Arc<ServerConfig>) {
 fn only_a_refusal_ends_the_wait_for_a_server() {
     needs::tools!("nbdkit", "openssl");
     let dir = tempfile::tempdir().unwrap();
-    let (right, wrong) = (dir.path().join("right"), dir.path().join("wrong"));
+    let [right, wrong] = authorities(dir.path());
     for pki in [&right, &wrong] {
-        std::fs::create_dir(pki).unwrap();
-        certificate(pki, "ca", "authority");
         certificate(pki, "server", "localhost");
         certificate(pki, "client", "somebody");
     }
