@@ -263,7 +263,7 @@ fn verdict(
     }
 }
 
-/// Use of an inode that a name leads to, but that is no file.
+/// State of an inode that has a name, and is not a file.
 enum TargetUse {
     /// The inode is free, so that nothing is lost with the name.
     Free,

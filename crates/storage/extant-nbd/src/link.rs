@@ -401,7 +401,7 @@ impl Drop for Link {
     }
 }
 
-/// No attempt may last longer than what is left of the time of the user.
+/// An attempt ends with the time that the user allows, not after it.
 #[test]
 fn attempts_to_connect_end_with_the_time() {
     let attempts = Arc::new(Mutex::new(Vec::new()));

@@ -20,7 +20,7 @@ impl SilentServers {
         Self(Vec::new())
     }
 
-    /// Adds a server after a wait. The server is asked again after as long a time as the wait took.
+    /// Adds a server after a wait. After the same time the server is asked again.
     pub(super) fn add(&mut self, address: &Path, error: String, waited: Duration) {
         self.0.push(SilentServer {
             address: address.to_owned(),

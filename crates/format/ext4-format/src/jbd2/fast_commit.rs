@@ -5,9 +5,9 @@
 //! holds the number again and a CRC-32C of all bytes since the tail before it. Changes that no tail follows are not committed.
 //!
 //! Linux begins each fast commit at a block: the length of its tails covers the rest of the block. Readers go on where a tail
-//! ends, so [`FastWriter`] writes short tails, and many fast commits share a block. The first of them writes the whole block, and
-//! each later one writes the sectors that it changes, with the same bytes up to the last tail: a write that is torn at a sector
-//! keeps the earlier fast commits.
+//! ends, so [`FastWriter`] writes short tails, and many fast commits share a block. The first of them writes the whole block. Each
+//! later one writes the sectors that it changes, with the same bytes up to the last tail. So a write that is torn at a sector keeps
+//! the earlier fast commits.
 
 use super::{Superblock, Tid};
 use crate::checksum::crc32c;
@@ -256,7 +256,7 @@ impl FastChange {
 pub struct FastPiece {
     /// Number of the block in the journal.
     pub block: u32,
-    /// Where the bytes begin in the block.
+    /// Offset of the bytes in the block.
     pub offset: usize,
     /// The bytes to write there.
     pub bytes: Vec<u8>,
