@@ -12,7 +12,7 @@ use ext4_format::BlockNr;
 use extant_formatter::extent_map::{Found, Run};
 use std::sync::atomic::Ordering;
 
-/// Largest file in blocks that gets blocks of the slot's preallocation, if the file is closed when it is written back.
+/// Largest file in blocks that gets blocks of the slot's preallocation when it is written back for the first time.
 const SMALL: u32 = 16;
 /// Blocks of a slot's preallocation.
 const SLOT_PREALLOCATION: u32 = 512;
@@ -47,17 +47,8 @@ impl Data {
         placed: &[Run],
     ) -> Result<(BlockNr, u32)> {
         let newborn = map.extents.is_empty() && placed.is_empty();
-        let open = self.inodes.is_open(inode);
-        if newborn
-            && want <= SMALL
-            && !open
-            && let Some(block) = self.take_for_small_file(inode, want)
-        {
-            self.space.counts.give(u64::from(want));
-            return Ok((block, want));
-        }
         self.discard_preallocation(file);
-        let extra = if open {
+        let extra = if self.inodes.is_open(inode) {
             self.extra(file, map, logical, want)
         } else {
             0
@@ -128,9 +119,13 @@ impl Data {
         }
     }
 
-    /// Takes blocks for a small file out of the slot's preallocation, so that small files written together lie
-    /// together.
-    fn take_for_small_file(&self, inode: &Inode, want: u32) -> Option<BlockNr> {
+    /// Takes the first blocks of a small file out of the slot's preallocation, so that small files written together lie
+    /// together. This holds for open files as well: a preallocation of each file that is synced would be discarded when
+    /// the file is closed, and leave a hole behind it. The blocks are counted as taken already.
+    pub(super) fn take_for_small_file(&self, inode: &Inode, want: u32) -> Option<(BlockNr, u32)> {
+        if want > SMALL {
+            return None;
+        }
         let mut set_aside = self.slot_preallocations.local().lock();
         loop {
             // A preallocation with too few blocks left is returned, and a new one is made.
@@ -138,7 +133,7 @@ impl Data {
             match left {
                 Some((start, len)) if len == want => {
                     self.space.counts.use_aside(u64::from(want));
-                    return Some(start);
+                    return Some((start, want));
                 }
                 Some((start, len)) => self.return_aside(start, len),
                 None => {}
@@ -252,8 +247,7 @@ mod tests {
         inode.touched_file().unwrap().preallocation.lock().size
     }
 
-    #[test]
-    fn preallocations_double_while_groups_are_busy() {
+    fn volume() -> Volume {
         let device = Arc::new(blockdev::MemDevice::new(256 << 20));
         let options = MkfsOptions {
             size: Some(256 << 20),
@@ -263,7 +257,27 @@ mod tests {
         };
         mkfs::format(&*device, &options).unwrap();
         let options = VolumeOptions::new().background(false);
-        let volume = options.open_device(device).unwrap();
+        options.open_device(device).unwrap()
+    }
+
+    #[test]
+    fn small_files_that_are_synced_while_open_lie_together() {
+        let volume = volume();
+        let place = |n: u64| {
+            let file = volume.create_new_file(&format!("/{n}")).unwrap();
+            file.write_at(&[1; 4096], 0).unwrap();
+            file.sync_all().unwrap();
+            file.extents().unwrap()[0].physical
+        };
+        let first = place(0);
+        for n in 1..40 {
+            assert_eq!(place(n), first + n * 4096);
+        }
+    }
+
+    #[test]
+    fn preallocations_double_while_groups_are_busy() {
+        let volume = volume();
         let calm = preallocated(&volume, "/calm", false);
         assert_eq!(preallocated(&volume, "/busy", true), 2 * calm);
         assert_eq!(preallocated(&volume, "/calm again", false), calm);

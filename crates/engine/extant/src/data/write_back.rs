@@ -300,7 +300,11 @@ impl Data {
                 }
                 Found::Hole(n) => {
                     let want = left.min(n).min(MAX_RUN);
-                    let (physical, len) = match self.take_preallocated(file, map, logical, want) {
+                    let newborn = map.extents.is_empty() && placed.is_empty();
+                    let preallocated = self
+                        .take_preallocated(file, map, logical, want)
+                        .or_else(|| newborn.then(|| self.take_for_small_file(inode, want))?);
+                    let (physical, len) = match preallocated {
                         Some((start, len)) => {
                             // Return the reservation of these blocks, which are counted as taken already.
                             self.space.counts.give(u64::from(len));
