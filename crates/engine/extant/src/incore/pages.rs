@@ -14,6 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Pages per chunk.
 pub const CHUNK_PAGES: u32 = 16;
@@ -21,36 +22,27 @@ pub const CHUNK_PAGES: u32 = 16;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The bytes of a page, which begin with a cache line: no two pages have a line in common.
-pub struct Page(Box<[u8]>);
+/// The bytes of a cache line, where one begins.
+#[derive(Clone, Copy, FromBytes, Immutable, IntoBytes)]
+#[repr(C, align(64))]
+struct Line([u8; LINE]);
+
+/// The bytes of a page, which begin with a cache line: no two pages have a line in common. Nothing is requested besides them, since
+/// mimalloc has a size for every power of two.
+pub struct Page(Box<[Line]>);
 
 impl Page {
     /// Makes a page of zeros.
     pub fn zeroed(bytes: usize) -> Self {
-        Self(vec![0; bytes + LINE - 1].into())
+        assert!(bytes.is_multiple_of(LINE), "a block is a number of lines");
+        Self(vec![Line([0; LINE]); bytes / LINE].into())
     }
 
-    /// Makes a page with a copy of these bytes.
+    /// Makes a page with a copy of these bytes, which are whole lines.
     pub fn of(bytes: &[u8]) -> Self {
-        let length = bytes.len() + LINE - 1;
-        let mut copy = Vec::<u8>::with_capacity(length);
-        let start = copy.as_ptr().addr().wrapping_neg() % LINE;
-        // Filled in order, so that no byte is written twice.
-        copy.resize(start, 0);
-        copy.extend_from_slice(bytes);
-        copy.resize(length, 0);
-        let page = Self(copy.into());
-        if page.start() == start {
-            return page;
-        }
-        // The allocator returned more memory than requested, and the copy moved when the rest was released.
-        let mut page = Self::zeroed(bytes.len());
-        page.copy_from_slice(bytes);
-        page
-    }
-
-    fn start(&self) -> usize {
-        self.0.as_ptr().addr().wrapping_neg() % LINE
+        let (lines, rest) = bytes.as_chunks();
+        assert!(rest.is_empty(), "a block is a number of lines");
+        Self(lines.iter().map(|line| Line(*line)).collect())
     }
 }
 
@@ -58,16 +50,13 @@ impl Deref for Page {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let start = self.start();
-        &self.0[start..start + self.0.len() + 1 - LINE]
+        self.0.as_bytes()
     }
 }
 
 impl DerefMut for Page {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let start = self.start();
-        let end = start + self.0.len() + 1 - LINE;
-        &mut self.0[start..end]
+        self.0.as_mut_bytes()
     }
 }
 
@@ -378,7 +367,7 @@ mod tests {
         let pages = Pages::default();
         for &b in blocks {
             let chunk = pages.get_or_make(b);
-            assert!(chunk.pages[place(b).1].fill(|| Page::zeroed(8)));
+            assert!(chunk.pages[place(b).1].fill(|| Page::zeroed(LINE)));
             if dirty.contains(&b) {
                 pages.will_change(b);
                 assert!(chunk.dirty.set(place(b).1) && chunk.promised.set(place(b).1));
@@ -443,8 +432,13 @@ mod tests {
     #[test]
     fn pages_begin_with_a_line() {
         for bytes in [1024, 4096, 65536] {
-            let pages: Vec<Page> = (0..8).map(|_| Page::zeroed(bytes)).collect();
+            let of = |n| match n % 2 {
+                0 => Page::zeroed(bytes),
+                _ => Page::of(&vec![7; bytes]),
+            };
+            let pages: Vec<Page> = (0..8).map(of).collect();
             assert!(pages.iter().all(|p| p.len() == bytes));
+            assert!(pages[0].iter().all(|&b| b == 0) && pages[1].iter().all(|&b| b == 7));
             assert!(pages.iter().all(|p| p.as_ptr().addr() % LINE == 0));
         }
     }
