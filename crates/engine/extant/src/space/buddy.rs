@@ -385,11 +385,15 @@ impl Buddy {
 
     /// Finds the longest run of free blocks, or the first from `from` on of `want`, with its length up to `want`.
     pub fn longest(&self, want: u32, from: u32) -> Option<(u32, u32)> {
-        if let Some(start) = self.run(want, from) {
+        let largest = self.largest_order()?;
+        // A run of four times as many blocks as the largest aligned one, less one, would hold a larger aligned one.
+        if want < 4 << largest
+            && let Some(start) = self.run(want, from)
+        {
             return Some((start, want));
         }
         // The longest run holds an aligned one of the largest order, or, if it lies across borders, of the next.
-        let o = (self.largest_order()? as usize).saturating_sub(1);
+        let o = (largest as usize).saturating_sub(1);
         let level = self.level(o);
         let bits = level.len() as u32 * 64;
         let (mut best, mut at) = (None, 0);
