@@ -437,8 +437,9 @@ fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
     let sb = listing::superblock(&open).ok()?;
     let state = sb.state.get();
     let needs_recovery = sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0;
-    let block_size = 1024_u64.checked_shl(sb.log_block_size.get());
-    let length = block_size.and_then(|size| sb.blocks_count().checked_mul(size));
+    let length = sb
+        .block_size()
+        .and_then(|size| sb.blocks_count().checked_mul(size.into()));
     if length.is_none_or(|length| length > open.len())
         || state & STATE_VALID == 0
         || state & STATE_ERROR != 0

@@ -80,7 +80,7 @@ fn superblock_copy(device: &dyn BlockDevice, (block, size): (u64, u64)) -> Resul
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(at, &mut bytes)?;
     let sb = RawSuperblock::parse(&bytes)?;
-    let said = 1024u64.checked_shl(sb.log_block_size.get());
+    let said = sb.block_size().map(u64::from);
     anyhow::ensure!(said == Some(size), "its blocks are not of {size} bytes");
     Ok(sb)
 }
@@ -178,7 +178,7 @@ fn names(sb: &RawSuperblock, lines: &mut Lines) {
 
 fn sizes(sb: &RawSuperblock, lines: &mut Lines) {
     let features = Features::of(sb);
-    let block = 1024u64.checked_shl(sb.log_block_size.get()).unwrap_or(0);
+    let block = u64::from(sb.block_size().unwrap_or(0));
     lines.field("Inode count", sb.inodes_count.get());
     lines.field("Block count", sb.blocks_count());
     lines.field("Reserved block count", sb.reserved_blocks());
@@ -404,7 +404,7 @@ fn errors(sb: &RawSuperblock, lines: &mut Lines) {
 }
 
 fn block_size(sb: &RawSuperblock) -> u64 {
-    1024u64.checked_shl(sb.log_block_size.get()).unwrap_or(1024)
+    sb.block_size().unwrap_or(1024).into()
 }
 
 /// Adds the block of multiple mount protection, if the volume has a sound one.

@@ -86,9 +86,7 @@ fn grow(in_use: &InUse, args: &ResizeArgs, has_undo: bool) -> Answered {
     let (name, dir) = (in_use.name(), in_use.dir.display());
     let (sb, length) = in_use.look()?;
     let bad = || refuse(format!("{name}: blocks of an impossible size"));
-    let block_size = 1024_u64
-        .checked_shl(sb.log_block_size.get())
-        .ok_or_else(bad)?;
+    let block_size = sb.block_size().map(u64::from).ok_or_else(bad)?;
     let (old, kib) = (sb.blocks_count(), block_size / 1024);
     if args.print_min {
         let used = old.saturating_sub(sb.free_blocks());
@@ -150,9 +148,7 @@ fn bytes(image: &OsString, size: &str) -> Result<u64, Refusal> {
     let is_counted = size.ends_with(|c: char| c.is_ascii_hexdigit());
     let unit = if is_counted {
         let sb = listing::superblock_of(image.as_ref())?;
-        1024_u64
-            .checked_shl(sb.log_block_size.get())
-            .ok_or_else(bad)?
+        sb.block_size().map(u64::from).ok_or_else(bad)?
     } else {
         1
     };

@@ -277,7 +277,7 @@ impl RawSuperblock {
                 "journal_dev (an external journal)".into(),
             ));
         }
-        if sb.log_block_size.get() > 6 {
+        if sb.block_size().is_none() {
             return bad("block size of 64 KiB or less");
         }
         if sb.blocks_count() == 0 || sb.inodes_count.get() == 0 {
@@ -287,6 +287,12 @@ impl RawSuperblock {
             return bad("blocks and inodes per group above zero");
         }
         Ok(sb)
+    }
+
+    /// Returns the bytes of a block, or `None` if they are more than 64 KiB, the most that ext4 has.
+    pub fn block_size(&self) -> Option<u32> {
+        let log = self.log_block_size.get();
+        (log <= 6).then(|| 1024 << log)
     }
 
     /// Returns the bytes.

@@ -326,10 +326,7 @@ impl E2Undo {
             to.zip(from).for_each(|(to, from)| *to = *from);
         }
         let superblock = RawSuperblock::parse(&superblock).ok();
-        Ok(superblock.and_then(|sb| {
-            let block_size = 1024_u64.checked_shl(sb.log_block_size.get())?;
-            sb.blocks_count().checked_mul(block_size)
-        }))
+        Ok(superblock.and_then(|sb| sb.blocks_count().checked_mul(sb.block_size()?.into())))
     }
 }
 

@@ -188,8 +188,8 @@ fn recounted(mut sb: RawSuperblock) -> Option<RawSuperblock> {
     }
     if Features::of(&sb).has_meta_bg() {
         let bytes = groups.checked_mul(sb.desc_size.get().max(32).into())?;
-        let block = 1024u64.checked_shl(sb.log_block_size.get())?;
-        let all = u32::try_from(bytes.div_ceil(block.max(1))).ok()?;
+        let block = sb.block_size()?;
+        let all = u32::try_from(bytes.div_ceil(block.into())).ok()?;
         sb.first_meta_bg.set(sb.first_meta_bg.get().min(all));
     }
     let inodes = groups.checked_mul(sb.inodes_per_group.get().into())?;
@@ -199,7 +199,7 @@ fn recounted(mut sb: RawSuperblock) -> Option<RawSuperblock> {
 
 /// Returns the superblock with as many blocks as the device has, if its count is larger.
 fn sized(mut sb: RawSuperblock, len: u64) -> Option<RawSuperblock> {
-    let blocks = len / 1024u64.checked_shl(sb.log_block_size.get())?;
+    let blocks = len / u64::from(sb.block_size()?);
     let longer = sb.blocks_count() > blocks;
     sb.set_blocks_count(blocks);
     longer.then_some(sb)

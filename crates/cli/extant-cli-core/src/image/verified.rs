@@ -58,8 +58,8 @@ fn file_system_len(image: &dyn BlockDevice) -> Result<u64> {
 
 /// Returns the bytes of the file system that a superblock describes, or `None` if its fields are out of range.
 pub(super) fn len_by_superblock(superblock: &RawSuperblock) -> Option<u64> {
-    let block = 1024_u64.checked_shl(superblock.log_block_size.get())?;
-    superblock.blocks_count().checked_mul(block)
+    let block = superblock.block_size()?;
+    superblock.blocks_count().checked_mul(block.into())
 }
 
 /// Returns whether a hash tree is behind the file system on a device. Returns `false` without

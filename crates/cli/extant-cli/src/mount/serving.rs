@@ -117,7 +117,7 @@ impl Serving<'_> {
         let device = std::fs::File::open(image).ok()?;
         device.read_exact_at(&mut bytes, SUPERBLOCK_OFFSET).ok()?;
         let raw = RawSuperblock::parse(&bytes).ok()?;
-        let size = 1024u32.checked_shl(raw.log_block_size.get())?;
+        let size = raw.block_size()?;
         (size <= LARGEST_BLOCK).then_some(size)
     }
 

@@ -220,7 +220,7 @@ impl QueriedImage<'_> {
 
     /// Returns the block size in bytes.
     pub fn block_size(&self) -> u64 {
-        1024 << self.sb.log_block_size.get().min(6)
+        self.sb.block_size().unwrap_or(1024).into()
     }
 
     /// Returns whether metadata have checksums.

@@ -65,7 +65,7 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Result<FoundSuperblock> {
             continue;
         };
         let first = u64::from(raw.first_data_block.get()) + u64::from(raw.blocks_per_group.get());
-        if 1024u64 << raw.log_block_size.get().min(16) != block_size
+        if raw.block_size().map(u64::from) != Some(block_size)
             || raw.block_group_nr.get() != 1
             || first != block
         {

@@ -237,9 +237,8 @@ impl Geometry {
     /// [`FormatError::Corrupt`] with the rule that the superblock breaks.
     pub fn new(sb: &RawSuperblock) -> Result<Self> {
         let features = Features::of(sb);
-        let log = sb.log_block_size.get();
-        ensure(log <= 6, "block size of 64 KiB or less")?;
-        let block_size = 1024u32 << log;
+        let too_large = || FormatError::corrupt("block size of 64 KiB or less", Where::Superblock);
+        let block_size = sb.block_size().ok_or_else(too_large)?;
         let blocks = Blocks::of(sb, features, block_size)?;
         let inodes = Inodes::of(sb, features, block_size, blocks.groups)?;
         let descriptors = Descriptors::of(sb, features, block_size)?;

@@ -81,9 +81,9 @@ pub(super) fn compare(a: &Path, b: &Path, sink: &mut Sink) -> Result<()> {
 fn block_size(device: &dyn BlockDevice) -> Result<usize> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    let log = RawSuperblock::parse(&bytes)?.log_block_size.get();
-    let size = 1024usize.checked_shl(log).filter(|_| log <= 6);
-    size.ok_or_else(|| anyhow!("a block size that there is not"))
+    let size = RawSuperblock::parse(&bytes)?.block_size();
+    let size = size.ok_or_else(|| anyhow!("a block size that there is not"))?;
+    Ok(size as usize)
 }
 
 /// Returns the blocks that differ, up to the length of the shorter device.
