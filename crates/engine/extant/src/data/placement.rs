@@ -48,14 +48,25 @@ impl Data {
     ) -> Result<(BlockNr, u32)> {
         let newborn = map.extents.is_empty() && placed.is_empty();
         self.discard_preallocation(file);
-        let extra = if self.inodes.is_open(inode) {
+        let open = self.inodes.is_open(inode);
+        let goal = self.goal_at(inode, map, logical, placed);
+        let small = !newborn && logical < SMALL;
+        if small && let Some((start, len)) = self.take_behind(goal, want, open) {
+            // All of them are counted as set aside already.
+            let used = len.min(want);
+            self.space.counts.use_aside(u64::from(used));
+            self.space.counts.give(u64::from(used));
+            self.keep_rest(file, (start, len), logical, used);
+            return Ok((start, used));
+        }
+        let extra = if open {
             self.extra(file, map, logical, want)
         } else {
             0
         };
         let large = logical >= SMALL || want >= SMALL;
         let request = Request {
-            goal: self.goal_at(inode, map, logical, placed),
+            goal,
             want: want + extra,
             need: want,
             follows: !newborn,
@@ -70,12 +81,25 @@ impl Data {
         let used = len.min(want);
         let rest = len - used;
         self.space.counts.bring_back(u64::from(extra - rest));
-        if rest > 0 {
+        self.keep_rest(file, (start, len), logical, used);
+        Ok((start, used))
+    }
+
+    /// Takes blocks out of the slot's preallocation if they begin at the goal, right behind the file's last block: a
+    /// small file that grows stays in one piece. An open file gets more than it wants.
+    fn take_behind(&self, goal: BlockNr, want: u32, open: bool) -> Option<(BlockNr, u32)> {
+        let extra = if open { LEAST_PREALLOCATION } else { 0 };
+        let mut set_aside = self.slot_preallocations.local().lock();
+        set_aside.take_at(goal, want.saturating_add(extra))
+    }
+
+    /// Preallocates the blocks of a run behind its first `used` for the file.
+    fn keep_rest(&self, file: &FileData, (start, len): (BlockNr, u32), logical: u32, used: u32) {
+        if len > used {
             let next = BlockNr(start.0 + u64::from(used));
             let mut preallocation = file.preallocation.lock();
-            preallocation.fill(next, rest, logical.saturating_add(used));
+            preallocation.fill(next, len - used, logical.saturating_add(used));
         }
-        Ok((start, used))
     }
 
     /// Returns how many blocks to take in advance for a file that grows. With the wanted blocks they are twice the last
@@ -169,12 +193,16 @@ impl Data {
         }
     }
 
-    /// Returns a file's preallocation.
+    /// Returns a file's preallocation, to the slot's if it lies right before that.
     pub(super) fn discard_preallocation(&self, file: &FileData) {
         let mut preallocation = file.preallocation.lock();
         // With the lock held: a thread that finds no preallocation finds its blocks in the bitmaps.
         if let Some((start, len)) = preallocation.drain() {
-            self.return_aside(start, len);
+            let mut of_slot = self.slot_preallocations.local().lock();
+            if self.is_short() || !of_slot.put_before(start, len) {
+                drop(of_slot);
+                self.return_aside(start, len);
+            }
         }
     }
 
@@ -273,6 +301,33 @@ mod tests {
         for n in 1..40 {
             assert_eq!(place(n), first + n * 4096);
         }
+        // A growing file continues behind them, and returns its unused blocks to the slot.
+        let grow = |file: &crate::File, blocks: std::ops::Range<u64>| {
+            for n in blocks {
+                file.write_at(&[1; 4096], n * 4096).unwrap();
+                file.sync_all().unwrap();
+            }
+            let extents = file.extents().unwrap();
+            (extents.len(), extents[0].physical)
+        };
+        let file = volume.create_new_file("/grows").unwrap();
+        assert_eq!(grow(&file, 0..12), (1, first + 40 * 4096));
+        drop(file);
+        assert_eq!(place(52), first + 52 * 4096);
+        // Of two that grow side by side, one continues elsewhere. A large file leaves the slot's blocks to others.
+        let [one, other] = ["/one", "/other"].map(|name| volume.create_new_file(name).unwrap());
+        for n in 0..10 {
+            grow(&one, n..n + 1);
+            grow(&other, n..n + 1);
+        }
+        assert_eq!((grow(&one, 10..11).0, grow(&other, 10..11).0), (2, 1));
+        assert_eq!(grow(&other, 11..100).0, 2);
+        drop((one, other));
+        // No block is counted twice, and none is lost.
+        let engine = volume.guard_engine();
+        assert!(engine.data.discard_aside() && engine.space.counts.aside() == 0);
+        let in_bitmaps = engine.space.blocks.free_in_bitmaps(&*engine.space).unwrap();
+        assert_eq!(engine.space.counts.free().0, in_bitmaps);
     }
 
     #[test]

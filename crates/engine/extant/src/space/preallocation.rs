@@ -38,6 +38,17 @@ impl Preallocation {
         Some((BlockNr(start), len))
     }
 
+    /// Takes up to `want` blocks if they begin at this block.
+    pub fn take_at(&mut self, start: BlockNr, want: u32) -> Option<(BlockNr, u32)> {
+        let is_there = self.start == start.0;
+        is_there.then(|| self.take(0, want, true)).flatten()
+    }
+
+    /// Prepends blocks that end where the preallocation begins; returns whether they do.
+    pub fn put_before(&mut self, start: BlockNr, len: u32) -> bool {
+        self.len > 0 && self.take_back(start, len, 0)
+    }
+
     /// Fills the empty preallocation.
     pub fn fill(&mut self, start: BlockNr, len: u32, logical: u32) {
         debug_assert!(self.is_empty());
@@ -78,6 +89,13 @@ mod tests {
         assert!(w.take_back(BlockNr(102), 3, 0));
         assert_eq!(w.take(0, 99, false), Some((BlockNr(102), 8)));
         assert!(w.is_empty() && w.drain().is_none());
+        assert_eq!(w.take_at(BlockNr(110), 1), None, "nothing is left");
+        assert!(!w.put_before(BlockNr(109), 1), "nothing is behind it");
+        w.fill(BlockNr(110), 4, 0);
+        assert_eq!(w.take_at(BlockNr(109), 9), None);
+        assert_eq!(w.take_at(BlockNr(110), 3), Some((BlockNr(110), 3)));
+        assert!(w.put_before(BlockNr(111), 2) && !w.put_before(BlockNr(100), 1));
+        assert_eq!(w.drain(), Some((BlockNr(111), 3)));
         assert!(w.take_back(BlockNr(7), 2, 3));
         assert_eq!(w.take(40, 1, true), Some((BlockNr(7), 1)));
         assert_eq!(w.drain(), Some((BlockNr(8), 1)));
