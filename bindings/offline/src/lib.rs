@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use extant_blockdev::errno_of;
+
 /// Error number and message of a change that failed.
 #[derive(Debug)]
 pub struct Failure {
@@ -31,22 +33,6 @@ const EIO: i32 = 5;
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
-
-/// Returns the error number of an I/O error.
-pub fn errno_of(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(match error.kind() {
-        io::ErrorKind::NotFound => 2,
-        io::ErrorKind::Interrupted => 4,
-        io::ErrorKind::PermissionDenied => 13,
-        io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => EBUSY,
-        io::ErrorKind::AlreadyExists => 17,
-        io::ErrorKind::IsADirectory => 21,
-        io::ErrorKind::InvalidInput => EINVAL,
-        io::ErrorKind::StorageFull => ENOSPC,
-        io::ErrorKind::ReadOnlyFilesystem => 30,
-        _ => EIO,
-    })
-}
 
 impl Failure {
     fn new(errno: i32, error: &dyn std::fmt::Display) -> Self {

@@ -20,6 +20,7 @@ use rustix::fs::{self, Advice, OFlags};
 use rustix::io::Errno;
 
 use crate::device::{BlockDevice, SECTOR, check_range, refuse_read_only, total_len, write_zeroes};
+use crate::errors::{at_path, in_use};
 use crate::kernel;
 use crate::kernel::Cached;
 
@@ -101,13 +102,13 @@ impl FileDevice {
             .file_type();
         let block_special = file_type.is_block_device();
         if !block_special && !file_type.is_file() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!(
-                    "{}: neither a regular file nor a block device",
-                    path.display()
-                ),
-            ));
+            let kind = if file_type.is_dir() {
+                io::ErrorKind::IsADirectory
+            } else {
+                io::ErrorKind::InvalidInput
+            };
+            let text = "neither a regular file nor a block device";
+            return Err(at_path(path, io::Error::new(kind, text)));
         }
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::ReadWrite);
@@ -514,24 +515,6 @@ fn named_for_a_moment(dir: &Path) -> io::Result<File> {
             }
         }
     }
-}
-
-fn in_use(path: &Path) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::ResourceBusy,
-        format!(
-            "{}: already in use by another process or mount (locked)",
-            path.display()
-        ),
-    )
-}
-
-/// Adds the path to an error and keeps its kind.
-fn at_path(path: &Path, e: io::Error) -> io::Error {
-    if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
-        return in_use(path);
-    }
-    io::Error::new(e.kind(), format!("{}: {e}", path.display()))
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ mod device;
 
 pub mod conformance;
 mod copy;
+mod errors;
 mod fault;
 mod file;
 pub mod host;
@@ -60,6 +61,9 @@ pub use copy::copy_bytes;
 #[doc(hidden)]
 pub use device::refuse_read_only;
 pub use device::{BlockDevice, SECTOR, is_zero, write_zeroes};
+pub use errors::errno_of;
+#[doc(hidden)]
+pub use errors::without_path;
 pub use fault::{FaultDevice, Op};
 pub use file::{Access, FileDevice, UnlockedFile, unnamed_file, write_protection};
 pub use mem::MemDevice;

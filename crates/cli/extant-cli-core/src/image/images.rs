@@ -111,7 +111,7 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
 /// Returns an error without the image's path, because the system's message already names the image.
 pub fn plain(e: extant::Error) -> anyhow::Error {
     match e {
-        extant::Error::Io { context, source } if context.starts_with("open ") => {
+        extant::Error::Open { context, source } if context.starts_with("open ") => {
             // The kind in words; an error of the system in the system's words.
             match source.get_ref() {
                 _ if source.kind() == std::io::ErrorKind::NotFound => {

@@ -94,7 +94,7 @@ pub fn open(
         Access::ReadWrite => {
             let kept = || scratch::device_over(base.clone(), holder, Changes::KeptIn(file));
             open_when_free(file, kept).map_err(|e| match e {
-                extant::Error::Io { source, .. } => told(file, source, access),
+                extant::Error::Open { source, .. } => told(file, source, access),
                 e => anyhow!("{shown}: {e}"),
             })?
         }

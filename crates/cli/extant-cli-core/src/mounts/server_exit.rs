@@ -26,7 +26,7 @@ impl MayBeLocked for io::Error {
 
 impl MayBeLocked for extant::Error {
     fn is_locked(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if source.is_locked())
+        matches!(self, Self::Open { source, .. } if source.is_locked())
     }
 }
 

@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<()> {
     let bytes = applied
         .map_err(|e| match e {
             // The error names the overlay and the rule that it breaks.
-            extant::Error::Io { source, .. } if source.kind() == ErrorKind::InvalidData => {
+            extant::Error::Open { source, .. } if source.kind() == ErrorKind::InvalidData => {
                 advised(source, "extant mount --scratch --keep FILE writes overlays")
             }
             other => images::plain(other),

@@ -123,7 +123,7 @@ impl Serving<'_> {
 
     /// Returns the image's device, or the overlay over it.
     fn device(&self, allowed: &MountOptions, held: bool) -> Result<Arc<dyn BlockDevice>> {
-        let failed = |source| extant::Error::Io {
+        let failed = |source| extant::Error::Open {
             context: format!("open {}", self.image.display()),
             source,
         };

@@ -4,9 +4,8 @@ use super::volume::Volume;
 use crate::base::error::{Error, Result};
 use crate::volume::open::Opening;
 use crate::volume::options::VolumeOptions;
-use blockdev::{Access, BlockDevice, FileDevice};
+use blockdev::{Access, BlockDevice, FileDevice, without_path};
 use extant_mkfs::MkfsOptions;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,9 +40,9 @@ impl Volume {
     /// ```
     pub fn create(path: impl AsRef<Path>, options: &MkfsOptions) -> Result<Self> {
         let path = path.as_ref();
-        let failed = |source| Error::Io {
+        let failed = |e| Error::Open {
             context: format!("create {}", path.display()),
-            source,
+            source: without_path(e),
         };
         if options.size.is_none() {
             return Err(Error::Invalid("a new image needs a size"));
@@ -84,9 +83,9 @@ impl VolumeOptions {
         } else {
             Access::ReadWrite
         };
-        let device = FileDevice::open(path, access).map_err(|e| Error::Io {
+        let device = FileDevice::open(path, access).map_err(|e| Error::Open {
             context: format!("open {}", path.display()),
-            source: without(path, e),
+            source: without_path(e),
         })?;
         self.open_device(Arc::new(device))
     }
@@ -106,15 +105,5 @@ impl VolumeOptions {
     /// ```
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         Volume::of(Opening::new(self, device)?.run()?)
-    }
-}
-
-/// Returns an error of a device without the path that it begins with: the context names it.
-fn without(path: &Path, error: io::Error) -> io::Error {
-    let text = error.to_string();
-    let named = format!("{}: ", path.display());
-    match text.strip_prefix(&named) {
-        Some(rest) => io::Error::new(error.kind(), rest.to_owned()),
-        None => error,
     }
 }

@@ -176,7 +176,7 @@ pub fn apply_to(base: &dyn BlockDevice, overlay: impl AsRef<Path>) -> Result<u64
 }
 
 fn failed(what: &str, path: &Path, source: io::Error) -> Error {
-    Error::Io {
+    Error::Open {
         context: format!("{what} {}", path.display()),
         source,
     }

@@ -20,7 +20,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match &error {
-            Error::Io { source, .. } => source.kind(),
+            Error::Io { source, .. } | Error::Open { source, .. } => source.kind(),
             Error::Std(error) => error.kind(),
             _ => io::Error::from_raw_os_error(error.errno()).kind(),
         };

@@ -90,6 +90,14 @@ pub enum Error {
     /// The bytes on the device break a rule of the format.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// An image, or a file with changes of it, could not be opened, made or applied.
+    #[error("{context}: {source}")]
+    Open {
+        /// The operation and the file.
+        context: String,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The device failed.
     #[error("I/O error: {context}: {source}")]
     Io {
@@ -143,7 +151,8 @@ impl Error {
         Self::Format(FormatError::corrupt(what, ext4_format::Where::Inode(ino)))
     }
 
-    /// Returns the errno a system call would return.
+    /// Returns the errno that a system call would return. [`Error::Open`], [`Error::Std`] and [`Error::Mkfs`] return that
+    /// of their source. A device that fails later is `EIO`.
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno as E;
         let errno = match self {
@@ -176,13 +185,13 @@ impl Error {
                 return crate::base::system::DAMAGED;
             }
             Self::Format(_) => E::INVAL,
-            Self::Mkfs(error) => match **error {
+            Self::Mkfs(error) => match &**error {
                 MkfsError::TooSmall { .. } | MkfsError::TooFewInodes { .. } => E::NOSPC,
-                MkfsError::Io { .. } => E::IO,
+                MkfsError::Io { source, .. } => return blockdev::errno_of(source),
                 MkfsError::Interrupted => E::INTR,
                 _ => E::INVAL,
             },
-            Self::Std(error) => return error.raw_os_error().unwrap_or(E::IO.raw_os_error()),
+            Self::Open { source, .. } | Self::Std(source) => return blockdev::errno_of(source),
             Self::Io { .. } | Self::Stopped(_) | Self::Broken { .. } => E::IO,
         };
         errno.raw_os_error()

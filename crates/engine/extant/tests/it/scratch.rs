@@ -24,7 +24,7 @@ fn image(dir: &Path) -> Option<PathBuf> {
 #[track_caller]
 fn refused<T>(result: extant::Result<T>, kind: ErrorKind) {
     match result {
-        Err(Error::Io { source, .. }) => assert_eq!(source.kind(), kind, "{source}"),
+        Err(Error::Open { source, .. }) => assert_eq!(source.kind(), kind, "{source}"),
         Err(e) => panic!("{e}"),
         Ok(_) => panic!("not refused"),
     }

@@ -3,9 +3,12 @@
 
 use crate::common::*;
 use crate::image::{open_as, populate};
-use blockdev::{BlockDevice, MemDevice};
+use blockdev::{Access, BlockDevice, FileDevice, MemDevice};
 use ext4_format::geometry::Geometry;
-use extant::{Error, RenameMode, VolumeOptions};
+use extant::mkfs::MkfsOptions;
+use extant::{Error, RenameMode, Volume, VolumeOptions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 
 #[test]
@@ -35,6 +38,52 @@ fn no_image_at_all() {
         "a directory is not an image"
     );
     assert!(VolumeOptions::new().open(dir.path().join("none")).is_err());
+}
+
+/// An image that cannot be opened or made has the errno of the system, and not that of a failing device.
+#[test]
+fn the_system_says_why_an_image_does_not_open() {
+    use rustix::io::Errno;
+    fn errno<T>(result: extant::Result<T>) -> Errno {
+        Errno::from_raw_os_error(result.err().expect("it fails").errno())
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let size = MkfsOptions {
+        size: Some(16 << 20),
+        ..Default::default()
+    };
+    let volume = Volume::create(&image, &size).unwrap();
+    assert_eq!(errno(Volume::open(&image)), Errno::BUSY);
+    volume.close().unwrap();
+    assert_eq!(errno(Volume::create(&image, &size)), Errno::EXIST);
+    let below = image.join("below");
+    for read_only in [false, true] {
+        let open = |path: &Path| errno(VolumeOptions::new().read_only(read_only).open(path));
+        assert_eq!(open(&dir.path().join("none")), Errno::NOENT);
+        assert_eq!(open(dir.path()), Errno::ISDIR);
+        assert_eq!(open(&below), Errno::NOTDIR);
+    }
+    assert_eq!(
+        errno(Volume::create(dir.path().join("none/image"), &size)),
+        Errno::NOENT
+    );
+    let given = |path: &Path| FileDevice::open(path, Access::ReadOnly).map_err(Error::from);
+    assert_eq!(errno(given(&below)), Errno::NOTDIR);
+    // The directory belongs to the user who runs the tests; a thread may be somebody else.
+    let locked = dir.path().join("locked");
+    std::fs::create_dir(&locked).unwrap();
+    std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o000)).unwrap();
+    let denied = std::thread::scope(|s| {
+        let open = || {
+            let nobody = rustix::process::Uid::from_raw(65534);
+            let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
+            errno(Volume::open(locked.join("image")))
+        };
+        s.spawn(open).join().unwrap()
+    });
+    assert_eq!(denied, Errno::ACCESS);
+    std::fs::remove_dir(&locked).unwrap();
 }
 
 #[test]
