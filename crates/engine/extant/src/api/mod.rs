@@ -4,6 +4,7 @@
 //! one. All three call the same operations on inodes, which are in the rooms below.
 
 mod acl;
+mod canonical;
 pub mod control;
 pub mod copy;
 pub mod dir;

@@ -30,7 +30,7 @@ const COLD_LOOKUP_ALWAYS: u64 = 1024;
 /// Directories whose names are not looked up byte by byte, or not in blocks, are not looked up on disk.
 const LOOKED_UP_IN_MEMORY: u32 = flags::ENCRYPT | flags::CASEFOLD | flags::INLINE_DATA;
 /// Symbolic links followed on one path.
-const MAX_LINKS: u32 = 40;
+pub(crate) const MAX_LINKS: u32 = 40;
 
 /// The target of a symbolic link.
 type Target = Box<[u8]>;

@@ -26,6 +26,8 @@ trait Peer {
     fn hard_link(&self, from: &str, to: &str) -> io::Result<()>;
     fn symlink(&self, target: &str, path: &str) -> io::Result<()>;
     fn read_link(&self, path: &str) -> io::Result<Vec<u8>>;
+    /// The path without links, below the root.
+    fn canonicalize(&self, path: &str) -> io::Result<PathBuf>;
     /// Mode, links and size, following links or not.
     fn metadata(&self, path: &str, follow: bool) -> io::Result<(u32, u64, u64)>;
     fn read_dir(&self, path: &str) -> io::Result<Vec<Vec<u8>>>;
@@ -94,6 +96,11 @@ impl Peer for Std {
             .as_os_str()
             .as_bytes()
             .to_vec())
+    }
+    fn canonicalize(&self, path: &str) -> io::Result<PathBuf> {
+        let found = fs::canonicalize(self.at(path))?;
+        let root = fs::canonicalize(self.at(""))?;
+        Ok(found.strip_prefix(root).unwrap_or(&found).to_owned())
     }
     fn metadata(&self, path: &str, follow: bool) -> io::Result<(u32, u64, u64)> {
         let found = if follow {
@@ -170,6 +177,10 @@ impl Peer for Volume {
             .into_os_string()
             .into_encoded_bytes())
     }
+    fn canonicalize(&self, path: &str) -> io::Result<PathBuf> {
+        let found = self.root().canonicalize(path)?;
+        Ok(found.strip_prefix("/").unwrap_or(&found).to_owned())
+    }
     fn metadata(&self, path: &str, follow: bool) -> io::Result<(u32, u64, u64)> {
         let found = if follow {
             self.root().metadata(path)?
@@ -211,6 +222,7 @@ fn step<P: Peer>(peer: &P, rng: &mut Rng) -> String {
         6 | 7 => plain(peer.rename(&path, &other)),
         8 => plain(peer.hard_link(&path, &other)),
         9 => plain(peer.symlink(&other, &path)),
+        10 if number < 4500 => done(peer.canonicalize(&path).map(|p| format!("{p:?}"))),
         10 => done(peer.read_link(&path).map(|t| format!("{t:?}"))),
         11 => done(
             peer.metadata(&path, number.is_multiple_of(2))
