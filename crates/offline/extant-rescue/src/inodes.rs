@@ -39,6 +39,9 @@ impl Rescue<'_> {
             return;
         };
         if core.links == 0 || (core.dtime != 0 && !sealed) {
+            if sealed && core.file_type().is_some() {
+                self.dead.push(ino.0);
+            }
             return;
         }
         if let Some(file_type) = core.file_type() {

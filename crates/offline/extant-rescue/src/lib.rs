@@ -41,6 +41,7 @@ impl<'d> Rescue<'d> {
             tables: Vec::new(),
             journal: Journal::default(),
             inodes: BTreeMap::new(),
+            dead: Vec::new(),
             found: Vec::new(),
             notes,
             directory_blocks: BTreeMap::new(),

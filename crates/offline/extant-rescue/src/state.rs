@@ -125,6 +125,8 @@ pub struct Rescue<'d> {
     /// The blocks of the journal, if they are known.
     pub(crate) journal: Journal,
     pub(crate) inodes: BTreeMap<u32, Inode>,
+    /// Numbers of the inodes without links whose record is still there.
+    pub(crate) dead: Vec<u32>,
     pub(crate) found: Vec<Found>,
     pub(crate) notes: Notes,
     /// Blocks of directories, and the directory of each.
@@ -143,6 +145,13 @@ impl<'d> Rescue<'d> {
     /// Returns all files, by path; a file with several names appears with each of them.
     pub fn found(&self) -> &[Found] {
         &self.found
+    }
+
+    /// Returns the deleted inodes whose records are still in the inode table, without their names and mostly without
+    /// their blocks. The time of change is that of the deletion.
+    pub fn dead_inodes(&self) -> impl Iterator<Item = (InodeNr, InodeCore)> {
+        let numbers = self.dead.iter().map(|&ino| InodeNr(ino));
+        numbers.filter_map(|ino| Some((ino, self.record(ino)?.1)))
     }
 
     /// Returns the missing parts of the image, with their replacements.

@@ -119,7 +119,7 @@ const HABITS: &[(&[&str], Answer)] = &[
     ),
     (
         &["mactime", "timeline"],
-        Line("write extant ls -R --json IMAGE: , which has the four times of each file"),
+        Line("write extant rescue --deleted --body IMAGE >body, and give the file to mactime -b"),
     ),
     (
         &["hash", "checksum", "sha1sum", "sha256sum", "md5sum"],

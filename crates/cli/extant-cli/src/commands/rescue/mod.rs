@@ -1,6 +1,7 @@
 //! `extant rescue`.
 
 mod archive;
+mod body;
 mod copy;
 
 use anyhow::{Context, Result};
@@ -55,6 +56,10 @@ pub struct Args {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+    /// Print the files with their times as a body file of the Sleuth Kit, for mactime; with --deleted, also the
+    /// deleted inodes of which only the record is left
+    #[arg(long, conflicts_with_all = ["json", "list", "to", "tar"])]
+    body: bool,
 }
 
 #[derive(Serialize)]
@@ -226,6 +231,13 @@ fn tell(args: &Args, name: &str, rescue: &Rescue<'_>, copied: Option<copy::Copie
         });
     }
     let mut out = output::stdout();
+    if args.body {
+        body::write(Path::new(name), rescue, args.deleted, &mut out)?;
+        rescue.notes().iter().for_each(|note| {
+            output::note(format_args!("{name}: {}", show(note.as_bytes())));
+        });
+        return Ok(out.flush()?);
+    }
     if args.list || (args.to.is_none() && args.tar.is_none()) {
         for found in rescue.found() {
             let problem = found.problem.map(|why| format!("  ({why})"));

@@ -185,3 +185,56 @@ fn an_archive_has_what_a_directory_has() {
     assert_eq!(link.to_str(), Some("motd"));
     assert_eq!(s.run(&["rescue", "--tar", "@out.tar", "%"]).code, Some(8));
 }
+
+/// The lines of a body file are those of the Sleuth Kit, which mactime reads.
+#[test]
+fn times_are_listed_for_a_time_line() {
+    let Some(s) = Scratch::filled() else { return };
+    s.ok(&["touch", "-d", "1000000000", ":/etc/motd"]);
+    s.ok(&["mkdir", ":/a|b"]);
+    // A file without data leaves nothing but its record.
+    s.ok(&["touch", "-d", "900000000", ":/gone"]);
+    s.debugfs_write("rm /gone");
+    let live = s.run(&["rescue", "--body", "%"]).text().to_owned();
+    let motd = live.lines().find(|line| line.contains("|/etc/motd|"));
+    let fields: Vec<&str> = motd.unwrap().split('|').collect();
+    let size = s.run(&["cat", ":/etc/motd"]).text().len().to_string();
+    assert_eq!(
+        (fields.len(), fields[3], fields[6]),
+        (11, "r/rrw-r--r--", &*size)
+    );
+    assert_eq!((fields[7], fields[8]), ("1000000000", "1000000000"));
+    let time = |n: usize| fields[n].parse::<i64>().unwrap();
+    assert!(
+        time(9) > 1_000_000_000 && time(10) > 1_000_000_000,
+        "{fields:?}"
+    );
+    assert!(
+        live.contains("|/a\\x7cb|") && !live.contains("-dead-"),
+        "{live}"
+    );
+    assert!(
+        live.lines().all(|line| line.split('|').count() == 11),
+        "{live}"
+    );
+    let all = s
+        .run(&["rescue", "--deleted", "--body", "%"])
+        .text()
+        .to_owned();
+    let dead = all.lines().find(|line| line.contains("-dead-")).unwrap();
+    // A file that the journal still has is listed by its name only.
+    s.ok(&["cp", ":/etc/motd", ":/second"]);
+    s.debugfs_write("rm /second");
+    let both = s.run(&["rescue", "--deleted", "--body", "%"]);
+    let both = both.text();
+    let mut named = both.lines().filter(|line| line.contains("second"));
+    let number = named.next().unwrap().split('|').nth(2).unwrap();
+    assert!(named.next().is_none(), "{both}");
+    assert!(!both.contains(&format!("-dead-{number}>")), "{both}");
+    assert!(
+        dead.contains("|-/rrw-r--r--|0|0|0|900000000|900000000|"),
+        "{dead}"
+    );
+    let refused = s.run(&["rescue", "--body", "--json", "%"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+}
