@@ -10,7 +10,7 @@ use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, indirect};
 /// Compares the map with the reserved blocks, and writes it where it differs.
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let geo = session.geo.clone();
-    if !geo.features.has_resize_inode() || geo.cluster_ratio > 1 {
+    if !geo.features.has_resize_inode() {
         return Ok(());
     }
     let Some(old) = session.read_record(InodeNr::RESIZE)? else {

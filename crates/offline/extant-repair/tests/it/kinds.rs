@@ -516,6 +516,26 @@ fn the_inode_of_reserved_descriptors_is_no_directory() {
     assert_eq!(image.files(), before);
 }
 
+/// On volumes with clusters, too, the inode is rebuilt from the geometry.
+#[test]
+fn the_inode_of_reserved_descriptors_comes_back_on_volumes_with_clusters() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for (size, args) in [("16M", &["-C", "16384"][..]), ("300M", &["-C", "4096"])] {
+        let image = Image::new(
+            size,
+            1024,
+            &[&["-O", "bigalloc,resize_inode"], args].concat(),
+        );
+        image.write("file", &[b'x'; 900]);
+        let before = image.files();
+        for damage in ["clri <7>", "sif <7> mode 0700", "sif <7> block[DIND] 3"] {
+            image.change(&[damage]);
+            image.mend(damage);
+            assert_eq!(image.files(), before);
+        }
+    }
+}
+
 /// Structures of `bigalloc` volumes share clusters, so an overlap shows in the blocks alone.
 #[test]
 fn a_bitmap_inside_the_inode_table_gets_a_place_apart() {
