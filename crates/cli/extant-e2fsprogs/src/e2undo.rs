@@ -1,6 +1,6 @@
 //! `e2undo UNDO IMAGE`: runs `extant undo`, which reads the undo files of Extant and of e2fsprogs.
 
-use super::call::{Answer, Answered, Called};
+use super::call::{self, Answer, Answered, Called};
 use super::getopt::Options;
 use crate::refusal::refuse;
 use anyhow::Context;
@@ -33,8 +33,16 @@ pub(super) fn answer(called: &Called) -> Answered {
         image.push("@offset=");
         image.push(offset);
     }
+    if taken.has('n') || taken.has('v') {
+        fits(file.as_ref(), image.as_ref(), taken.has('f'))?;
+    }
+    if taken.has('v') {
+        let theirs = File::open(file).map_err(Error::from).and_then(E2Undo::read);
+        let theirs = theirs.with_context(|| Path::new(file).display().to_string())?;
+        let lines = theirs.map_or_else(String::new, |theirs| theirs.replayed());
+        call::write(lines.as_bytes()).map_err(anyhow::Error::msg)?;
+    }
     if taken.has('n') {
-        fits(file.as_ref(), image.as_ref())?;
         return Ok(Answer::Done(0));
     }
     let mut words: Vec<OsString> = vec!["undo".into()];
@@ -44,14 +52,14 @@ pub(super) fn answer(called: &Called) -> Answered {
 }
 
 /// Fails if an undo file does not fit an image.
-fn fits(file: &Path, image: &Path) -> anyhow::Result<()> {
+fn fits(file: &Path, image: &Path, force: bool) -> anyhow::Result<()> {
     let shown = || file.display().to_string();
     let device = store::open(image, Access::ReadOnly)?;
     let undo = File::open(file).map_err(Error::from);
-    let undo = undo.and_then(|opened| Undo::of_file(opened, &device, false));
+    let undo = undo.and_then(|opened| Undo::of_file(opened, &device, force));
     match undo.with_context(shown)? {
-        Some(undo) => undo.check(&device).with_context(shown),
-        None => Ok(()),
+        Some(undo) if !force => undo.check(&device).with_context(shown),
+        _ => Ok(()),
     }
 }
 

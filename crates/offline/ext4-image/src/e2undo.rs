@@ -80,7 +80,8 @@ pub struct E2Undo {
     superblock: Vec<u8>,
     /// Old bytes by their offset in the volume.
     old: BTreeMap<u64, Vec<u8>>,
-    keys: u64,
+    /// Each run of old bytes, in the order of the file: its length, its block in the file, and its block in the volume.
+    runs: Vec<(u32, u64, u64)>,
     head: Vec<u8>,
 }
 
@@ -115,6 +116,7 @@ impl E2Undo {
             bytes,
             block: u64::from(block),
             at: 0,
+            runs: Vec::new(),
         };
         reader.at = long(head, 16);
         let mut superblock = reader
@@ -132,14 +134,24 @@ impl E2Undo {
             },
             old: reader.keys(keys, u64::from(unit))?,
             superblock,
-            keys,
+            runs: reader.runs,
             head: head.to_vec(),
         })
     }
 
     /// Number of runs of old bytes.
     pub const fn keys(&self) -> u64 {
-        self.keys
+        self.runs.len() as u64
+    }
+
+    /// Returns a line for each run of old bytes, as `e2undo -v` prints them.
+    pub fn replayed(&self) -> String {
+        let mut runs = self.runs.clone();
+        runs.sort_by_key(|&(.., to)| to);
+        let line = |(len, from, to): &(u32, u64, u64)| {
+            format!("Replayed block of size {len} from {from} to {to}\n")
+        };
+        runs.iter().map(line).collect()
     }
 
     /// Number of bytes in front of the volume.
@@ -150,7 +162,7 @@ impl E2Undo {
     /// Returns the header of the file as `e2undo -h` prints it.
     pub fn lines(&self) -> String {
         let head = &self.head;
-        let mut text = format!("nr keys:\t{}\n", self.keys);
+        let mut text = format!("nr keys:\t{}\n", self.keys());
         for (name, at) in [("super block", 16), ("key block", 24)] {
             text.push_str(&format!("{name}:\t{}\n", long(head, at)));
         }
@@ -381,6 +393,8 @@ struct Reader<'b> {
     block: u64,
     /// The next block of the file.
     at: u64,
+    /// The runs read, as in [`E2Undo`].
+    runs: Vec<(u32, u64, u64)>,
 }
 
 impl<'b> Reader<'b> {
@@ -412,6 +426,7 @@ impl<'b> Reader<'b> {
                 left -= 1;
                 let at = long(key, 0).checked_mul(unit).ok_or_else(damaged)?;
                 let (sum, len) = (word(key, 8), word(key, 12));
+                self.runs.push((len, self.at, long(key, 0)));
                 let bytes = self
                     .take(len.into())
                     .ok_or_else(|| bad("the file is truncated"))?;

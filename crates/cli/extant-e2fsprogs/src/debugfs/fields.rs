@@ -4,11 +4,13 @@ use anyhow::{Result, anyhow, bail, ensure};
 use ext4_format::inode::flags::{EXTENTS, USER_MODIFIABLE};
 use ext4_format::superblock::{ERRORS_CONTINUE, ERRORS_PANIC};
 use extant::SetAttributes;
+use extant_check::inspect::{Structure, fields_of};
 use extant_cli_core::address::image_place::ImagePlace;
 use extant_cli_core::format::attr_flags::{long_number, number};
 use extant_cli_core::format::show::show;
 use extant_cli_core::format::tune_values as values;
 use extant_tune::TuneOptions;
+use std::fmt::Write as _;
 
 /// Returns a word as UTF-8 text.
 pub(super) fn text(word: &[u8]) -> Result<&str> {
@@ -94,4 +96,63 @@ pub(super) fn super_options(field: &str, value: &[u8]) -> Result<Option<TuneOpti
         _ => return Ok(None),
     }
     Ok(Some(options))
+}
+
+/// Returns the fields that a request sets, as it lists them with `-l`.
+pub(super) fn list(request: &str) -> String {
+    let (structure, prefix, title) = match request {
+        "set_block_group" => (
+            Structure::Descriptor,
+            "bg_",
+            "Block group descriptor fields supported by the set_block_group",
+        ),
+        "set_inode_field" => (
+            Structure::Inode,
+            "i_",
+            "Inode fields supported by the set_inode",
+        ),
+        _ => (
+            Structure::Superblock,
+            "s_",
+            "Superblock fields supported by the set_super_value",
+        ),
+    };
+    let has = |name: &str| fields_of(structure).any(|(field, ..)| field == name);
+    let is_upper = |name: &str| {
+        let base = name.strip_suffix("_hi").or(name.strip_suffix("_high"));
+        base.is_some_and(|base| has(base) || has(&format!("{base}_lo")))
+    };
+    let mut text = format!("{title} command:\n");
+    let mut add = |name: &str, kind: &str| {
+        let _ = writeln!(text, "\t{name:<25}\t{kind}");
+    };
+    for (field, count, place) in fields_of(structure).filter(|(field, ..)| !is_upper(field)) {
+        let base = field.trim_end_matches("_lo");
+        let is_split = has(&format!("{base}_hi")) || has(&format!("{base}_high"));
+        let halves = if is_split && !place.is_time {
+            "[_hi|_lo]"
+        } else {
+            ""
+        };
+        let kind = match base {
+            "s_def_hash_version" => "hash algorithm",
+            "s_max_mnt_count" => "integer",
+            "s_hash_seed" => "UUID",
+            "bg_checksum" | "i_checksum" => "unsigned integer OR \"calc\"",
+            _ if place.is_time => "date/time",
+            _ if place.is_text => "string",
+            _ if place.len == 16 => "UUID",
+            _ => "unsigned integer",
+        };
+        match base.strip_prefix(prefix).unwrap_or(base) {
+            "reserved" | "reserved_pad" => {}
+            "block" => ["12", "IND", "DIND", "TIND"]
+                .iter()
+                .for_each(|nth| add(&format!("block[{nth}]"), kind)),
+            "obso_faddr" => add("faddr", kind),
+            name if count > 1 && kind != "UUID" => add(&format!("{name}[{count}]"), kind),
+            name => add(&format!("{name}{halves}"), kind),
+        }
+    }
+    text
 }

@@ -3,7 +3,7 @@
 use super::mapping::{deepest, shown};
 use super::queried_image::{Inode, QueriedImage, bytes, number, value};
 use super::words::{attribute, hash, hex_dump, number_of, operand, options, supported_feature};
-use super::{dirs, log, quota, runs};
+use super::{dirs, fields, log, quota, runs};
 use crate::listing::{self, Listed};
 use crate::listing_groups::Manner;
 use crate::mmp_block::MmpBlock;
@@ -58,6 +58,10 @@ pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["get_quota", "gq"], 2, 2),
     (&["dump_mmp"], 0, 1),
     (&["logdump"], 0, usize::MAX),
+    // With -l. The other forms change the image.
+    (&["set_block_group", "set_bg"], 1, 1),
+    (&["set_inode_field", "sif"], 1, 1),
+    (&["set_super_value", "ssv"], 1, 1),
 ];
 
 /// Answers a request by the first of its names.
@@ -136,6 +140,7 @@ impl QueriedImage<'_> {
             ("get_quota", [kind, id]) => quota::list(self, kind, Some(id)),
             ("dump_mmp", words) => self.protection(words.first().copied()),
             ("logdump", words) => log::list(self, words),
+            (name, [b"-l"]) => Ok(fields::list(name)),
             _ => bail!("wrong words"),
         }
     }

@@ -27,6 +27,7 @@ use extant_cli_core::format::times::as_ctime;
 use extant_cli_core::image::images::{self, Images};
 use extant_terminal::output;
 use extant_tune::TuneOptions;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
@@ -182,7 +183,8 @@ fn names() -> String {
         .filter_map(|(names, ..)| names.last().copied())
         .collect();
     names.extend(["cat", "dump", "rdump"]);
-    names.dedup();
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(*name));
     names.join(", ")
 }
 

@@ -107,37 +107,52 @@ pub struct FieldPlace {
 
 /// Returns the place of a field by its name in the kernel's documentation of the format; `NAME[1]` is an element of an array.
 pub fn field_place(structure: Structure, name: &str) -> Option<FieldPlace> {
-    let descriptions: &[&str] = match structure {
-        Structure::Superblock => &[SUPERBLOCK],
-        Structure::Inode => &[INODE, INODE_EXTRA],
-        Structure::Descriptor => &[DESCRIPTOR],
-    };
     let (wanted, nth) = match name.split_once('[') {
         Some((name, nth)) => (name, nth.strip_suffix(']')?.parse().ok()?),
         None => (name, 0_usize),
     };
-    let mut offset = 0;
+    let (_, count, place) = fields_of(structure).find(|(name, ..)| *name == wanted)?;
+    (nth < count).then_some(FieldPlace {
+        offset: place.offset + nth * place.len,
+        ..place
+    })
+}
+
+/// Returns the fields of a structure in their order: each with its name, the number of its elements, and the place of
+/// the first element.
+///
+/// ```
+/// use extant_check::inspect::{Structure, fields_of};
+/// let mut arrays = fields_of(Structure::Superblock).filter(|(_, count, _)| *count > 1);
+/// assert_eq!(arrays.next().unwrap().0, "s_hash_seed");
+/// ```
+pub fn fields_of(structure: Structure) -> impl Iterator<Item = (&'static str, usize, FieldPlace)> {
+    let descriptions: &[&'static str] = match structure {
+        Structure::Superblock => &[SUPERBLOCK],
+        Structure::Inode => &[INODE, INODE_EXTRA],
+        Structure::Descriptor => &[DESCRIPTOR],
+    };
     let words = descriptions
         .iter()
         .flat_map(|words| words.split_ascii_whitespace());
-    for (field, kind) in words.filter_map(|word| word.split_once(':')) {
+    let mut offset = 0;
+    words.filter_map(move |word| {
+        let (field, kind) = word.split_once(':')?;
         let digits = kind.trim_end_matches(|c: char| !c.is_ascii_digit());
         let len: usize = digits.parse().ok()?;
         let (field, count) = match field.split_once('*') {
             Some((field, count)) => (field, count.parse().ok()?),
             None => (field, 1_usize),
         };
-        if field == wanted && nth < count {
-            return Some(FieldPlace {
-                offset: offset + nth * len,
-                len,
-                is_time: kind.ends_with('t'),
-                is_text: kind.ends_with('s'),
-            });
-        }
+        let place = FieldPlace {
+            offset,
+            len,
+            is_time: kind.ends_with('t'),
+            is_text: kind.ends_with('s'),
+        };
         offset += len * count;
-    }
-    None
+        Some((field, count, place))
+    })
 }
 
 /// Bytes to decode, and their offset in the block.

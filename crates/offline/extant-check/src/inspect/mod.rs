@@ -29,7 +29,7 @@ mod request;
 mod space;
 mod values;
 
-pub use fields::{FieldPlace, Structure, field_place};
+pub use fields::{FieldPlace, Structure, field_place, fields_of};
 pub use record::{Layout, Record, Value};
 pub use request::Request;
 

@@ -54,6 +54,15 @@ fn extant_applies_undo_files_of_e2fsprogs() {
             &format!("truncate -r old i.img; e2undo -n undo i.img; e2undo undo i.img; {judge}"),
         );
     }
+    theirs(
+        &place,
+        &format!("{}; tune2fs -z undo -O ^has_journal i.img", make(0)),
+    );
+    for options in ["-nv", "-v"] {
+        let script =
+            format!("cp i.img j.img; e2undo {options} undo j.img 2>/dev/null | grep Replayed");
+        assert_eq!(told(&place.ours(&script)), told(&place.theirs(&script)));
+    }
     let header = "e2undo -h undo i.img";
     assert_eq!(told(&place.ours(header)), told(&place.theirs(header)));
 }
