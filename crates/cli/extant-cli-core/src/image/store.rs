@@ -330,8 +330,11 @@ fn unpack(file: &Path, disk: &dyn BlockDevice) -> Result<()> {
     let progress = Progress::wait(&format!("{}: decompressing", file.display()));
     let done = disk.read_at(0, &mut []);
     progress.done();
-    interrupt::check()?;
-    done.map_err(|e| about_open(file, anyhow!("{e}")))
+    // After Ctrl-C the image is opened again to complete its undo file. So an interrupt is an error only if decompression failed.
+    done.or_else(|e| {
+        interrupt::check()?;
+        Err(about_open(file, anyhow!("{e}")))
+    })
 }
 
 /// Opens the device that holds the image, whole or in part.

@@ -203,3 +203,35 @@ fn the_undo_file_of_a_change_is_a_new_file() {
         );
     }
 }
+
+/// Ctrl-C leaves an undo file that is complete.
+#[test]
+fn an_interrupted_command_is_reverted_by_its_undo_file() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    ours(
+        &place,
+        "mkdir big; for i in $(seq 24); do head -c 2M /dev/urandom >big/$i; done; \
+         extant mkfs -q --from tree --size 96M i.img; cp i.img old",
+    );
+    // Some old bytes are in the undo file, and the rest of the image is still to be written.
+    let script = "extant mkfs -q --force --from big --size 96M --undo undo i.img & \
+                  until [ -s undo ] && ! cmp -s i.img old; do kill -0 $! || break; done; kill -INT $!; \
+                  code=0; wait $! || code=$?; echo code $code";
+    for _ in 0..20 {
+        let out = place.ours(&format!("rm -f undo; cp old i.img; set -m; {script}"));
+        if told(&out).contains("code 0") {
+            continue;
+        }
+        assert!(told(&out).contains("code 130"), "{}", told(&out));
+        assert!(
+            told(&out).contains("extant undo undo i.img takes back"),
+            "{}",
+            told(&out)
+        );
+        ours(&place, "extant undo undo i.img; cmp i.img old");
+        return;
+    }
+    panic!("no command was interrupted");
+}
