@@ -7,7 +7,7 @@ use extant_cli_core::image::undo_log;
 use extant_terminal::output::{report_code, warn};
 use extant_tune::TuneOptions;
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -38,9 +38,19 @@ pub type Answered = Result<Answer, Refusal>;
 
 /// Prints the answer of a tool.
 pub fn print(answer: impl AsRef<[u8]>) -> Answered {
-    let written = std::io::stdout().write_all(answer.as_ref());
-    written.map_err(|error| format!("standard output: {error}"))?;
+    write(answer.as_ref())?;
     Ok(Answer::Done(0))
+}
+
+/// Writes to standard output. A reader that has closed it is no failure.
+pub fn write(bytes: &[u8]) -> Result<(), String> {
+    let mut out = std::io::stdout();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A call of a program.

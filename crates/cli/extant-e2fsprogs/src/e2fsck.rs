@@ -254,7 +254,7 @@ impl FsckOptions {
         words.extend(self.compacts.then(|| "--dirs".into()));
         let unshares = self.mode == Mode::Yes && self.has("unshare_blocks");
         words.extend(unshares.then(|| "--unshare".into()));
-        words.push(device.to_owned());
+        words.extend(["--".into(), device.to_owned()]);
         words
     }
 }

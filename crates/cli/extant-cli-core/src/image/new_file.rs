@@ -207,16 +207,16 @@ impl NewFile {
 fn no_place(image: &Path, e: io::Error) -> anyhow::Error {
     let kind = e.kind();
     let error = bare(e);
-    let dir = image
+    let parent = image
         .parent()
         .filter(|d| !d.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    let dir = dir.display();
+    let dir = parent.display();
     if let Some(why) = unknown_scheme(image.as_os_str()) {
         return anyhow!(why);
     }
     match kind {
-        io::ErrorKind::NotFound => advised(
+        io::ErrorKind::NotFound if !parent.exists() => advised(
             one_line(&error),
             format_args!("mkdir -p {dir} makes its directory"),
         ),

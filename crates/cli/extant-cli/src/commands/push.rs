@@ -11,6 +11,7 @@ use blockdev::{Access, BlockDevice};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_cli_core::address::schemes;
 use extant_cli_core::format::show::human;
+use extant_cli_core::image::identity::identity;
 use extant_cli_core::image::new_file::check_raw_name;
 use extant_cli_core::image::sums::{self, FREE, PIECE, PIECES, Sum, Tree, UNKNOWN};
 use extant_cli_core::image::{remote, store, verified};
@@ -167,6 +168,10 @@ fn check_volume(args: &Both, there: &dyn BlockDevice, source: &dyn BlockDevice) 
 
 fn run(args: &Both) -> Result<()> {
     let (src, dst) = (&args.src, &args.dst);
+    if let (Ok(one), Ok(other)) = (identity(src), identity(dst)) {
+        let (src, dst) = (src.display(), dst.display());
+        ensure!(!one.overlaps(&other), "{src} and {dst} are the same file");
+    }
     let source = store::open(src, Access::ReadOnly)?;
     let len = source.len();
     ensure!(len > 0, "{}: is empty", src.display());

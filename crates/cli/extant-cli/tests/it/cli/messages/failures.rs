@@ -4,6 +4,11 @@ use super::Row;
 
 pub(super) const TABLE: &[Row] = &[
     (
+        "push disk.img ./disk.img",
+        1,
+        "disk.img and ./disk.img are the same file",
+    ),
+    (
         "ls none.img",
         1,
         "none.img: no such file or directory: extant mkfs makes a new image",
