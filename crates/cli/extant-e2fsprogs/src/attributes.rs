@@ -1,19 +1,27 @@
-//! `lsattr` and `chattr`: for files of the host with system calls, and for `IMAGE:/PATH` with `extant lsattr` and
-//! `extant chattr`. A path that exists is a path of the host.
+//! `lsattr` and `chattr`: for files of the host with system calls, and for `IMAGE:/PATH` in an open
+//! volume. A path that exists is a path of the host.
 
-use super::call::{Answer, Answered, Called, release};
+use super::call::{Answer, Answered, Called, release, write};
 use super::getopt::Options;
 use crate::refusal::refuse;
+use anyhow::Context;
 use blockdev::host;
-use ext4_format::inode::flags::{DIRSYNC, EXTENTS, USER_MODIFIABLE};
-use extant_cli_core::address::Location;
+use ext4_format::inode::flags::{DIRSYNC, EXTENTS, USER_MODIFIABLE, USER_VISIBLE};
+use extant::SetAttributes;
+use extant_cli_core::address::advice::about;
+use extant_cli_core::address::image_place::ImagePlace;
+use extant_cli_core::address::patterns::{NoMatch, expand};
+use extant_cli_core::address::walk::sorted;
+use extant_cli_core::address::{Address, Location, host_path, join};
 use extant_cli_core::format::attr_flags::{LONG_NAMES, columns_of_host, letter_bit, number};
-use extant_terminal::output::complain;
-use rustix::fs::{Dir, DirEntry, IFlags, OFlags, ioctl_getflags, ioctl_setflags};
+use extant_cli_core::image::images::Images;
+use extant_terminal::interrupt;
+use extant_terminal::output::{complain, report_code};
+use rustix::fs::{DirEntry, IFlags, OFlags, ioctl_getflags, ioctl_setflags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -21,27 +29,80 @@ use std::path::{Path, PathBuf};
 /// Target of an operand.
 enum Operand<'a> {
     Host(&'a Path),
-    Image,
+    Image(Address),
 }
 
 fn operand_of(operand: &OsStr) -> Operand<'_> {
     let exists = Path::new(operand).symlink_metadata().is_ok();
     match Location::from(operand.to_owned()) {
-        Location::Image(_) if !exists => Operand::Image,
+        Location::Image(address) if !exists => Operand::Image(address),
         _ => Operand::Host(Path::new(operand)),
     }
 }
 
-/// Runs a command for a path in an image; returns whether it succeeded.
-fn in_image(called: &Called, words: Vec<OsString>) -> bool {
-    match (called.extant.run)(words) {
-        Ok(()) => true,
-        Err(error) => {
-            // The exit code covers all operands.
-            let _ = extant_terminal::output::report(&error);
-            false
+/// Calls `host` or `image` for each operand, and `image` for each path that a pattern matches. An operand in an image that
+/// fails goes to `fail`, and the others follow. Each image is opened and closed once.
+fn each<T>(
+    target: &mut T,
+    writing: bool,
+    operands: &[OsString],
+    host: impl Fn(&mut T, &Path) -> anyhow::Result<()>,
+    image: impl Fn(&mut T, ImagePlace) -> anyhow::Result<()>,
+    fail: impl Fn(&mut T, &anyhow::Error),
+) -> anyhow::Result<()> {
+    let mut listens = false;
+    Images::with(writing, |images| {
+        for operand in operands {
+            let address = match operand_of(operand) {
+                Operand::Host(path) => {
+                    host(target, path)?;
+                    continue;
+                }
+                Operand::Image(address) => address,
+            };
+            if !listens {
+                // An open image is closed before the program ends.
+                interrupt::install()?;
+                listens = true;
+            }
+            let found = images.get(&address.image).and_then(|volume| {
+                let addresses = expand(&volume, &address, NoMatch::Fails)?;
+                Ok((volume, addresses))
+            });
+            // The error of an interrupted search is no failure of the operand.
+            interrupt::check()?;
+            let (volume, addresses) = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    fail(target, &error);
+                    continue;
+                }
+            };
+            for address in addresses {
+                let place = ImagePlace::of(&volume, &address).and_then(|place| {
+                    let seen = place.attributes(false).map(drop);
+                    seen.map_err(|e| about(&place, e.into()))?;
+                    Ok(place)
+                });
+                match place.with_context(|| address.to_string()) {
+                    Ok(place) => image(target, place)?,
+                    Err(error) => {
+                        interrupt::check()?;
+                        fail(target, &error);
+                    }
+                }
+            }
         }
-    }
+        Ok(())
+    })
+}
+
+/// Returns the answer of a program after its last operand.
+fn ended(done: anyhow::Result<()>, failed: bool) -> Answer {
+    Answer::Done(match done {
+        Ok(()) => u8::from(failed),
+        Err(error) => report_code(&error),
+    })
 }
 
 /// A file that was opened for its flags.
@@ -85,17 +146,68 @@ fn flags_of(file: &File, path: &Path) -> Result<u32, String> {
     found.map_err(|e| format!("{} while reading flags on {}", plain(&e), path.display()))
 }
 
-/// Returns the names in a directory, in their order on disk, with `.` and `..`.
-fn names(dir: &Path) -> Result<Vec<PathBuf>, String> {
+/// Returns the names in a directory with `.` and `..`: on the host in their order on disk, in an image sorted.
+fn names(image: Option<&ImagePlace>, dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", shown(image, dir));
+    if let Some(place) = image {
+        // The number of a directory makes it the start of the place, whose path is then ".".
+        let path = below(place, dir).unwrap_or_else(|| host_path(&place.path));
+        let found = sorted(&place.dir, path).map_err(|e| failed(&e))?;
+        let dots = [".", ".."].map(|name| dir.join(name));
+        let found = found.iter().map(|entry| dir.join(entry.file_name()));
+        return Ok(dots.into_iter().chain(found).collect());
+    }
     let read = || -> io::Result<Vec<PathBuf>> {
-        let entries = Dir::read_from(File::open(dir)?)?;
+        let entries = rustix::fs::Dir::read_from(File::open(dir)?)?;
         let path = |entry: rustix::io::Result<DirEntry>| -> io::Result<PathBuf> {
             let entry = entry?;
             Ok(dir.join(OsStr::from_bytes(entry.file_name().to_bytes())))
         };
         entries.map(path).collect()
     };
-    read().map_err(|e| format!("{}: {}", dir.display(), plain(&e)))
+    read().map_err(|e| failed(&plain(&e)))
+}
+
+/// Returns a path for messages; in an image with the name of the image.
+fn shown(image: Option<&ImagePlace>, path: &Path) -> String {
+    match image {
+        Some(place) => place.address.at(path.as_os_str().as_bytes()).to_string(),
+        None => path.display().to_string(),
+    }
+}
+
+/// Returns a path in an image as one from the start of the place, or nothing for the place itself, which may be an inode
+/// without a path. The path begins as the address of the place does.
+fn below(place: &ImagePlace, path: &Path) -> Option<PathBuf> {
+    let path = path.as_os_str().as_bytes();
+    let below = path.get(place.address.path.len()..).unwrap_or_default();
+    let below = below.strip_prefix(b"/").unwrap_or(below);
+    (!below.is_empty()).then(|| host_path(&join(&place.path, below)))
+}
+
+/// Returns the attributes of a path in an image; links are not followed.
+fn stat_in(place: &ImagePlace, path: &Path) -> Result<extant::Metadata, String> {
+    let found = match below(place, path) {
+        Some(below) => place.dir.symlink_metadata(below),
+        None => place.attributes(false),
+    };
+    found.map_err(|e| format!("{e} while trying to stat {}", shown(Some(place), path)))
+}
+
+/// Returns the attributes of a file or directory in an image; other types have no flags.
+fn attributes_in(place: &ImagePlace, path: &Path) -> Result<extant::Metadata, String> {
+    let a = stat_in(place, path)?;
+    if !a.is_file() && !a.is_dir() {
+        let error = plain(&Errno::OPNOTSUPP.into());
+        let path = shown(Some(place), path);
+        return Err(format!("{error} while reading flags on {path}"));
+    }
+    Ok(a)
+}
+
+/// Writes to standard output, like [`write`].
+fn print(bytes: &[u8]) -> anyhow::Result<()> {
+    write(bytes).map_err(anyhow::Error::msg)
 }
 
 /// Returns whether a path of [`names`] is `.` or `..`.
@@ -113,6 +225,8 @@ struct Listing {
     project: bool,
     generation: bool,
     failed: bool,
+    /// The image that the paths are in.
+    image: Option<ImagePlace>,
 }
 
 pub(super) const LSATTR: Options = Options::of("RVadlpv");
@@ -130,38 +244,73 @@ pub(super) fn lsattr(called: &Called) -> Answered {
         project: taken.has('p'),
         generation: taken.has('v'),
         failed: false,
+        image: None,
     };
     let here = [OsString::from(".")];
     let operands = match &taken.operands[..] {
         [] => &here[..],
         some => some,
     };
-    for operand in operands {
-        match operand_of(operand) {
-            Operand::Host(path) => listing.operand(path)?,
-            Operand::Image => {
-                let letters = taken
-                    .options
-                    .iter()
-                    .filter(|(l, _)| !matches!(l, 'V' | 'l'));
-                let words = letters.map(|(letter, _)| format!("-{letter}").into());
-                let words = std::iter::once("lsattr".into()).chain(words);
-                let words = words.chain(["--".into(), operand.clone()]).collect();
-                listing.failed |= !in_image(called, words);
-            }
-        }
-    }
-    Ok(Answer::Done(u8::from(listing.failed)))
+    let done = each(
+        &mut listing,
+        false,
+        operands,
+        Listing::operand,
+        Listing::in_image,
+        |listing, error| {
+            report_code(error);
+            listing.failed = true;
+        },
+    );
+    Ok(ended(done, listing.failed))
 }
 
 impl Listing {
-    fn operand(&mut self, path: &Path) -> Result<(), String> {
-        let is_dir = path.metadata().is_ok_and(|meta| meta.is_dir());
-        let is_link = path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
-        if is_dir && !is_link && !self.directories {
+    fn operand(&mut self, path: &Path) -> anyhow::Result<()> {
+        if self.is_dir(path) && !self.directories {
             return self.directory(path);
         }
         self.one(path)
+    }
+
+    /// Lists an operand in an image.
+    fn in_image(&mut self, place: ImagePlace) -> anyhow::Result<()> {
+        let path = host_path(&place.address.path);
+        self.image = Some(place);
+        let done = self.operand(&path);
+        self.image = None;
+        done
+    }
+
+    /// Returns whether a path is a directory; links are not followed.
+    fn is_dir(&self, path: &Path) -> bool {
+        match &self.image {
+            Some(place) => attributes_in(place, path).is_ok_and(|a| a.is_dir()),
+            None => path.symlink_metadata().is_ok_and(|meta| meta.is_dir()),
+        }
+    }
+
+    /// Returns the flags, the project and the generation.
+    fn attributes(&self, path: &Path) -> Result<(u32, u32, u32), String> {
+        if let Some(place) = &self.image {
+            let a = attributes_in(place, path)?;
+            return Ok((a.flags(), a.project(), a.generation()));
+        }
+        let failed = |what: &str, e: &io::Error| {
+            format!("{} while reading {what} on {}", plain(e), path.display())
+        };
+        let opened = open(path)?;
+        let flags = flags_of(&opened.file, path)?;
+        let (mut project, mut generation) = (0, 0);
+        if self.project {
+            let read = host::project(&opened.file);
+            project = read.map_err(|e| failed("project", &e))?;
+        }
+        if self.generation {
+            let read = host::generation(&opened.file);
+            generation = read.map_err(|e| failed("version", &e))?;
+        }
+        Ok((flags, project, generation))
     }
 
     fn complain(&mut self, line: impl std::fmt::Display) {
@@ -169,8 +318,8 @@ impl Listing {
         complain(line);
     }
 
-    fn directory(&mut self, dir: &Path) -> Result<(), String> {
-        let names = match names(dir) {
+    fn directory(&mut self, dir: &Path) -> anyhow::Result<()> {
+        let names = match names(self.image.as_ref(), dir) {
             Ok(names) => names,
             Err(line) => {
                 self.complain(line);
@@ -178,28 +327,29 @@ impl Listing {
             }
         };
         for path in names {
+            interrupt::check()?;
             let name = path.file_name().unwrap_or_default().as_bytes();
             if (name.starts_with(b".") || is_dot(&path)) && !self.all {
                 continue;
             }
             // Directories contain files without flags, such as links. They are reported, but are no failure.
             match self.line(&path) {
-                Ok(line) => write(&[&line])?,
+                Ok(line) => print(&line)?,
                 Err(line) => complain(line),
             }
-            let is_dir = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
-            if self.recursive && is_dir && !is_dot(&path) {
-                write(&[b"\n", path.as_os_str().as_bytes(), b":\n"])?;
+            if self.recursive && self.is_dir(&path) && !is_dot(&path) {
+                print(&[b"\n", path.as_os_str().as_bytes(), b":\n"].concat())?;
                 self.directory(&path)?;
-                write(&[b"\n"])?;
+                print(b"\n")?;
             }
         }
         Ok(())
     }
 
-    fn one(&mut self, path: &Path) -> Result<(), String> {
+    fn one(&mut self, path: &Path) -> anyhow::Result<()> {
+        interrupt::check()?;
         match self.line(path) {
-            Ok(line) => write(&[&line]),
+            Ok(line) => print(&line),
             Err(line) => {
                 self.complain(line);
                 Ok(())
@@ -208,18 +358,12 @@ impl Listing {
     }
 
     fn line(&self, path: &Path) -> Result<Vec<u8>, String> {
-        let opened = open(path)?;
-        let flags = flags_of(&opened.file, path)?;
-        let failed = |what: &str, e: &io::Error| {
-            format!("{} while reading {what} on {}", plain(e), path.display())
-        };
+        let (flags, project, number) = self.attributes(path)?;
         let mut line = Vec::new();
         if self.project {
-            let project = host::project(&opened.file).map_err(|e| failed("project", &e))?;
             line.extend(format!("{project:5} ").bytes());
         }
         if self.generation {
-            let number = host::generation(&opened.file).map_err(|e| failed("version", &e))?;
             line.extend(format!("{number:<10} ").bytes());
         }
         let name = path.as_os_str().as_bytes();
@@ -243,11 +387,6 @@ impl Listing {
     }
 }
 
-fn write(parts: &[&[u8]]) -> Result<(), String> {
-    let written = io::stdout().write_all(&parts.concat());
-    written.map_err(|e| format!("standard output: {e}"))
-}
-
 /// Change made by `chattr`.
 #[derive(Default)]
 struct Change {
@@ -260,9 +399,10 @@ struct Change {
     recursive: bool,
     verbose: bool,
     silent: bool,
-    /// The words that name flags, used for images.
-    words: Vec<OsString>,
+    has_flags: bool,
     failed: bool,
+    /// The image that the paths are in.
+    image: Option<ImagePlace>,
 }
 
 const USAGE: &str =
@@ -291,7 +431,6 @@ impl Change {
                     change.set = Some(change.set.unwrap_or(0) | bits(letters)?);
                 }
                 Some((_, letters)) if !letters.is_empty() => {
-                    let mut removed = String::from("-");
                     for letter in letters.chars() {
                         match letter {
                             'R' => change.recursive = true,
@@ -313,18 +452,15 @@ impl Change {
                             }
                             letter => {
                                 change.remove |= bits(letter.encode_utf8(&mut [0; 4]))?;
-                                removed.push(letter);
+                                change.has_flags = true;
                             }
                         }
-                    }
-                    if removed.len() > 1 {
-                        change.words.push(removed.into());
                     }
                     continue;
                 }
                 _ => return Err(USAGE.into()),
             }
-            change.words.push(word);
+            change.has_flags = true;
         }
         change.check()?;
         Ok((change, args.collect()))
@@ -338,10 +474,20 @@ impl Change {
             return Err("cannot both set and unset the same flag".into());
         }
         let numbers = self.project.or(self.generation);
-        if self.words.is_empty() && numbers.is_none() {
+        if !self.has_flags && numbers.is_none() {
             return Err("must use -v, -p, =, - or +".into());
         }
         Ok(())
+    }
+
+    /// Returns whether a path has a type without flags. A path whose type cannot be read may have flags.
+    fn is_without_flags(&self, path: &Path) -> bool {
+        match &self.image {
+            Some(place) => stat_in(place, path).is_ok_and(|a| !a.is_file() && !a.is_dir()),
+            None => path
+                .symlink_metadata()
+                .is_ok_and(|meta| !meta.is_file() && !meta.is_dir()),
+        }
     }
 
     fn fail(&mut self, line: &str) {
@@ -351,53 +497,55 @@ impl Change {
         }
     }
 
-    fn path(&mut self, path: &Path) {
-        let meta = match self.file(path) {
-            Ok(meta) => meta,
-            Err(line) => return self.fail(&line),
+    fn path(&mut self, path: &Path) -> anyhow::Result<()> {
+        interrupt::check()?;
+        let is_dir = match self.file(path) {
+            Ok(is_dir) => is_dir,
+            Err(line) => {
+                self.fail(&line);
+                return Ok(());
+            }
         };
-        if !(self.recursive && meta.is_dir()) {
-            return;
+        if !(self.recursive && is_dir) {
+            return Ok(());
         }
-        match names(path) {
+        match names(self.image.as_ref(), path) {
             Ok(names) => {
                 for below in names.into_iter().filter(|path| !is_dot(path)) {
                     // Links and devices below a directory have no flags.
-                    let kind = below.symlink_metadata().map(|meta| meta.file_type());
-                    if kind.is_ok_and(|kind| kind.is_file() || kind.is_dir()) {
-                        self.path(&below);
+                    if !self.is_without_flags(&below) {
+                        self.path(&below)?;
                     }
                 }
             }
             Err(line) => self.fail(&line),
         }
+        Ok(())
     }
 
-    fn file(&self, path: &Path) -> Result<Metadata, String> {
+    /// Changes an operand in an image.
+    fn in_image(&mut self, place: ImagePlace) -> anyhow::Result<()> {
+        let path = host_path(&place.address.path);
+        self.image = Some(place);
+        let done = self.path(&path);
+        self.image = None;
+        done
+    }
+
+    /// Changes a path, and returns whether it is a directory.
+    fn file(&self, path: &Path) -> Result<bool, String> {
+        if let Some(place) = &self.image {
+            return self.file_in(place, path);
+        }
         let Opened { file, meta } = open(path)?;
         let setting = |what: &str, e: io::Error| {
             format!("{} while setting {what} on {}", plain(&e), path.display())
         };
-        if !self.words.is_empty() {
-            let old = flags_of(&file, path)?;
-            let mut new = match self.set {
-                // Keep the mapping flag.
-                Some(set) => (old & !(USER_MODIFIABLE & !EXTENTS)) | set,
-                None => (old & !self.remove) | self.add,
-            };
-            if !meta.is_dir() {
-                new &= !DIRSYNC;
-            }
+        if self.has_flags {
+            let new = self.new_flags(flags_of(&file, path)?, meta.is_dir());
+            self.tell(path, new)?;
             let done = ioctl_setflags(&file, IFlags::from_bits_retain(new));
             done.map_err(|e| setting("flags", e.into()))?;
-            if self.verbose {
-                let line = format!(
-                    "Flags of {} set as {}\n",
-                    path.display(),
-                    columns_of_host(new)
-                );
-                write(&[line.as_bytes()])?;
-            }
         }
         if let Some(generation) = self.generation {
             let done = host::set_generation(&file, generation);
@@ -407,32 +555,74 @@ impl Change {
             let done = host::set_project(&file, project);
             done.map_err(|e| setting("project", e))?;
         }
-        Ok(meta)
+        Ok(meta.is_dir())
     }
 
-    /// Changes a path in an image, with one command per word of flags.
-    fn image(&mut self, called: &Called, operand: &OsStr) {
-        let numbers = [("-p", self.project), ("-v", self.generation)];
-        let numbers: Vec<OsString> = numbers
-            .into_iter()
-            .filter_map(|(letter, value)| Some([letter.into(), value?.to_string().into()]))
-            .flatten()
-            .collect();
-        let mut changes: Vec<Vec<OsString>> =
-            self.words.iter().map(|word| vec![word.clone()]).collect();
-        if changes.is_empty() {
-            changes.push(Vec::new());
+    /// Changes a path in the image, and returns whether it is a directory.
+    fn file_in(&self, place: &ImagePlace, path: &Path) -> Result<bool, String> {
+        let a = attributes_in(place, path)?;
+        let setting = |what: &str, e: &dyn std::fmt::Display| {
+            format!("{e} while setting {what} on {}", shown(Some(place), path))
+        };
+        let change = |set: SetAttributes| match below(place, path) {
+            Some(below) => place.dir.set_symlink_attributes(below, &set),
+            None => place.set_attributes(&set, false),
+        };
+        if self.has_flags {
+            let old = a.flags() & USER_VISIBLE;
+            let new = self.new_flags(old, a.is_dir());
+            self.tell(path, new)?;
+            if (old ^ new) & EXTENTS != 0 {
+                let why = "cannot change 'e' (the mapping of a file in an image stays)";
+                return Err(setting("flags", &why));
+            }
+            // Linux ignores the other flags that a mount shows and that no program may change.
+            if new & !USER_VISIBLE != 0 {
+                let error = plain(&Errno::OPNOTSUPP.into());
+                return Err(setting("flags", &error));
+            }
+            let set = SetAttributes {
+                flags: Some(new),
+                ..Default::default()
+            };
+            change(set).map_err(|e| setting("flags", &e))?;
         }
-        if let Some(first) = changes.first_mut() {
-            first.splice(0..0, numbers);
+        // One after the other, as on the host, so that the message names the one that fails.
+        if let Some(generation) = self.generation {
+            let set = SetAttributes {
+                generation: Some(generation),
+                ..Default::default()
+            };
+            change(set).map_err(|e| setting("version", &e))?;
         }
-        for change in changes {
-            let mut words: Vec<OsString> = vec!["chattr".into()];
-            words.extend(self.recursive.then(|| "-R".into()));
-            words.extend(change);
-            words.push(operand.to_owned());
-            self.failed |= !in_image(called, words);
+        if let Some(project) = self.project {
+            let set = SetAttributes {
+                project: Some(project),
+                ..Default::default()
+            };
+            change(set).map_err(|e| setting("project", &e))?;
         }
+        Ok(a.is_dir())
+    }
+
+    /// Returns the flags after the change. `FlagChange` does not fit: it drops flags that only other file systems of
+    /// the host have.
+    fn new_flags(&self, old: u32, is_dir: bool) -> u32 {
+        let new = match self.set {
+            // Keep the mapping flag.
+            Some(set) => (old & !(USER_MODIFIABLE & !EXTENTS)) | set,
+            None => (old & !self.remove) | self.add,
+        };
+        if is_dir { new } else { new & !DIRSYNC }
+    }
+
+    /// Prints the new flags of a file, with `-V`. Like e2fsprogs, before the change, which may fail.
+    fn tell(&self, path: &Path, flags: u32) -> Result<(), String> {
+        if !self.verbose {
+            return Ok(());
+        }
+        let (path, flags) = (path.display(), columns_of_host(flags));
+        write(format!("Flags of {path} set as {flags}\n").as_bytes())
     }
 }
 
@@ -441,13 +631,20 @@ pub(super) fn chattr(called: &Called) -> Answered {
     if files.is_empty() {
         return Err(refuse(USAGE));
     }
-    for file in &files {
-        match operand_of(file) {
-            Operand::Host(path) => change.path(path),
-            Operand::Image => change.image(called, file),
-        }
-    }
-    Ok(Answer::Done(u8::from(change.failed)))
+    let done = each(
+        &mut change,
+        true,
+        &files,
+        Change::path,
+        Change::in_image,
+        |change, error| {
+            if !change.silent {
+                report_code(error);
+            }
+            change.failed = true;
+        },
+    );
+    Ok(ended(done, change.failed))
 }
 
 #[cfg(test)]

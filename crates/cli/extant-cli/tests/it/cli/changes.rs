@@ -160,6 +160,7 @@ fn flags_are_those_of_lsattr() {
         "-------A------e------- /d/f\n"
     );
     assert!(s.fails(&["chattr", "+i", ":/d/none"]).contains("/d/none"));
+    assert!(s.fails(&["chattr", "-e", ":/d/f"]).contains("the mapping"));
     assert_eq!(
         s.run(&["lsattr", "--json", ":/d"]).json()[0]["letters"],
         "-------A------e-------"
