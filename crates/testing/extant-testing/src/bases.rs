@@ -97,8 +97,7 @@ impl Base {
     /// Loads an image that [`make`] made.
     pub fn load(dir: &Path, n: usize) -> Self {
         let kind = &KINDS[n];
-        let bytes = std::fs::read(dir.join(n.to_string())).expect("a base");
-        let device = Arc::new(MemDevice::from_bytes(&bytes));
+        let device = Arc::new(load_image(dir.join(n.to_string())));
         let replayed = Arc::new(device.snapshot());
         let volume = open_as(&replayed, false).expect("a base opens");
         let block = volume.geometry().block_size as usize;

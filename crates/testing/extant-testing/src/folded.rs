@@ -1,5 +1,6 @@
 //! Images with a directory that folds case, made by e2fsprogs.
 
+use crate::common::load_image;
 use blockdev::MemDevice;
 use std::io::Write;
 use std::path::Path;
@@ -75,7 +76,7 @@ pub fn image(args: &[&str], encoding: &str, names: &[Vec<u8>], indexed: bool) ->
         let text = String::from_utf8_lossy(&out.stdout);
         assert!(!text.contains("Rename"), "{text}");
     }
-    MemDevice::from_bytes(&std::fs::read(&path).unwrap())
+    load_image(&path)
 }
 
 /// Returns all offsets of these bytes in the image.

@@ -5,6 +5,7 @@
 use crate::common;
 use common::*;
 use extant::{Error, Volume, VolumeOptions};
+use extant_testing::common::copy_image;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -182,7 +183,7 @@ fn rounds(args: &[&str], rounds: u64) {
         }
         // On the image as the killed process left it, e2fsck alone repairs everything.
         let copy = dir.path().join("copy");
-        std::fs::copy(&image, &copy).unwrap();
+        copy_image(&image, &copy);
         repair(&copy, &format!("{what}: after e2fsck -p"));
         for (by, path) in [("e2fsck", &copy), ("us", &image)] {
             let v = VolumeOptions::new()

@@ -6,6 +6,7 @@ use crate::common;
 use blockdev::MemDevice;
 use common::*;
 use extant::Volume;
+use extant_testing::common::load_image;
 use std::sync::Arc;
 
 const KINDS: [&[&str]; 5] = [
@@ -42,7 +43,7 @@ fn judge(cut: &MemDevice, what: &str) {
     let path = dir.path().join("image");
     write_image(cut, &path);
     repair(&path, &format!("{what}, by e2fsck"));
-    let mended = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let mended = load_image(&path);
     let device = Arc::new(cut.snapshot());
     let volume = open(&device);
     let (blocks, inodes) = (

@@ -5,6 +5,7 @@ use crate::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use common::Rng;
 use extant_check::{Report, Rule};
+use extant_testing::common::load_image;
 use std::process::Command;
 use verdict::{check, judge};
 
@@ -41,7 +42,7 @@ fn image(args: &[&str], requests: &[&str]) -> MemDevice {
     for request in requests {
         debugfs(&path, request);
     }
-    MemDevice::from_bytes(&std::fs::read(&path).unwrap())
+    load_image(&path)
 }
 
 fn debugfs(path: &std::path::Path, request: &str) {

@@ -4,6 +4,7 @@ use crate::it::image;
 use crate::it::verdict;
 use blockdev::MemDevice;
 use extant_repair::Plan;
+use extant_testing::common::load_image;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -90,7 +91,7 @@ impl Image {
     }
 
     pub fn device(&self) -> MemDevice {
-        MemDevice::from_bytes(&std::fs::read(self.path()).unwrap())
+        load_image(self.path())
     }
 
     /// Asserts that e2fsck and the check find the image clean.

@@ -6,6 +6,7 @@ use crate::it::record_in_log::{self, Change};
 use blockdev::{BlockDevice, Crash, FaultDevice, FileDevice, MemDevice, Op, RecordingDevice};
 use ext4_image::{Changes, Error, ImageFile, MemOverlay, Undo, mark};
 use extant_repair::Plan;
+use extant_testing::common::load_image;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -31,7 +32,7 @@ fn broken() -> Option<MemDevice> {
         .arg("8M")
         .status();
     assert!(made.unwrap().success());
-    let device = MemDevice::from_bytes(&std::fs::read(path).unwrap());
+    let device = load_image(path);
     let mut desc = [0; 12];
     device.read_at(2048, &mut desc).unwrap();
     for at in [0, 4] {
@@ -368,7 +369,7 @@ fn a_record_is_in_the_log_only_if_the_bitmap_has_the_log_in_use() {
     // Allocate all blocks of the only group.
     run("debugfs", &["-w", "-R", "setb 1 8191"]);
     let write = || {
-        let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+        let device = load_image(&path);
         let done = change(&device, 7 << 20).write(&device, None, None);
         let mut byte = [0];
         device.read_at(7 << 20, &mut byte).unwrap();

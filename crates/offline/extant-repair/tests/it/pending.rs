@@ -7,6 +7,7 @@ use crate::it::stages::{flip, mended, shaped, told, with_superblock};
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::superblock::RawSuperblock;
 use extant_repair::Mend;
+use extant_testing::common::load_image;
 use std::process::Command;
 
 /// Returns an image with transactions to replay, and its files after a replay.
@@ -18,7 +19,7 @@ fn pending(features: &str) -> (MemDevice, Vec<(String, Vec<u8>)>) {
     write_image(&device, &path);
     let replayed = Command::new("e2fsck").arg("-fy").arg(&path).output();
     assert!(matches!(replayed.unwrap().status.code(), Some(0 | 1)));
-    let replayed = files(&MemDevice::from_bytes(&std::fs::read(path).unwrap()));
+    let replayed = files(&load_image(path));
     assert!(replayed != files(&device));
     (device, replayed)
 }

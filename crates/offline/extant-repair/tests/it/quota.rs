@@ -5,6 +5,7 @@ use crate::it::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use common::Rng;
 use extant_repair::{Mend, Plan};
+use extant_testing::common::load_image;
 use std::path::Path;
 use std::process::Command;
 use verdict::judge;
@@ -49,7 +50,7 @@ fn image(args: &[&str], count: bool) -> MemDevice {
     if count {
         assert_eq!(run("e2fsck", &["-fy"]), Some(1));
     }
-    MemDevice::from_bytes(&std::fs::read(&path).unwrap())
+    load_image(&path)
 }
 
 fn repaired(device: &MemDevice, decide: &mut dyn FnMut(&Mend) -> bool) -> Plan {
@@ -77,7 +78,7 @@ fn a_file_grows_inside_its_last_block() {
     let dir = needs::memory_dir();
     let path = dir.path().join("image");
     common::mke2fs(&path, "16M", &["-t", "ext4", "-O", "quota"]);
-    let image = MemDevice::from_bytes(&std::fs::read(path).unwrap());
+    let image = load_image(path);
     for (uid, blocks) in [(0x33_0000, None), (5, None), (0x33_0000, Some(0x8002))] {
         let device = without(&image, &format!("set_inode_field <2> uid {uid}"));
         let device = match blocks {
@@ -141,7 +142,7 @@ fn without(device: &MemDevice, request: &str) -> MemDevice {
     let path = dir.path().join("image");
     common::write_image(device, &path);
     debugfs(&path, request);
-    MemDevice::from_bytes(&std::fs::read(&path).unwrap())
+    load_image(&path)
 }
 
 fn debugfs(path: &Path, request: &str) {

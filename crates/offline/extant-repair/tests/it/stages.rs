@@ -10,6 +10,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::RawSuperblock;
 use extant_repair::{Error, Mend, Plan};
+use extant_testing::common::load_image;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -129,7 +130,7 @@ fn an_inode_without_a_name_is_found_again() {
         .arg(&path)
         .output();
     assert!(out.unwrap().status.success());
-    let broken = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let broken = load_image(&path);
     mended(&broken);
     let after = files(&broken);
     assert_eq!(after.len(), before.len());
@@ -292,7 +293,7 @@ fn edited(device: &MemDevice, requests: &[&str]) -> MemDevice {
             .output();
         assert!(out.unwrap().status.success());
     }
-    MemDevice::from_bytes(&std::fs::read(&path).unwrap())
+    load_image(&path)
 }
 
 /// Returns the first number behind a word in debugfs' output.

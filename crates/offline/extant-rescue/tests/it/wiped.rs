@@ -11,6 +11,7 @@ use common::Rng;
 use ext4_format::superblock::RawSuperblock;
 use ext4_format::{FileType, InodeNr};
 use extant_rescue::Rescue;
+use extant_testing::common::load_image;
 use extant_testing::mounted::{self, Mounted};
 use std::sync::Arc;
 
@@ -433,7 +434,7 @@ fn a_file_with_a_changed_generation_is_not_deleted() {
     std::fs::remove_file(mounted.path().join("deleted")).unwrap();
     commit();
     mounted.unmount();
-    let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let device = load_image(&path);
     let mut rescue = Rescue::open(&device, &mut |_, _| {}).unwrap();
     rescue.find_deleted();
     let deleted = rescue.found().iter().filter(|found| found.deleted);
@@ -467,7 +468,7 @@ fn deleted_files_in_clusters_are_found() {
     std::fs::remove_file(mounted.path().join("deleted")).unwrap();
     sync();
     mounted.unmount();
-    let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let device = load_image(&path);
     assert_eq!(rescued(&device), [("kept".to_owned(), bytes)]);
     let mut rescue = Rescue::open(&device, &mut |_, _| {}).unwrap();
     rescue.find_deleted();

@@ -5,6 +5,7 @@ use crate::it::image::{fragmented, tree};
 use crate::it::shapes::{MIB, chance, cut_everywhere, inode_plan, plan, resized, with_len};
 use blockdev::{BlockDevice, MemDevice};
 use extant_resize::{Error, NewSize};
+use extant_testing::common::load_image;
 use extant_testing::mounted::{Mounted, able};
 use std::process::Command;
 
@@ -201,7 +202,7 @@ fn linux_fills_volumes_that_changed() {
         std::fs::write(folder.join(format!("f{n}")), vec![n; usize::from(n) * 300]).unwrap();
     }
     mounted.unmount();
-    let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let device = load_image(&path);
     let before = tree(&device);
     let renumbered = plan(&device, NewSize::Least, None).unwrap().renumbered;
     assert!(renumbered > 0, "{renumbered}");
@@ -215,7 +216,7 @@ fn linux_fills_volumes_that_changed() {
     std::fs::remove_file(mounted.path().join("fill")).unwrap();
     mounted.unmount();
     common::assert_clean_file(&path, "filled");
-    let after = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let after = load_image(&path);
     assert!(tree(&after) == before, "filled");
 }
 
@@ -277,7 +278,7 @@ fn as_many_free_blocks_as_by_resize2fs() {
         if !judged.status.success() {
             continue;
         }
-        let theirs = free(&MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+        let theirs = free(&load_image(&path));
         let ours = free(&resized(&device, NewSize::Bytes(len), None, &what));
         assert_eq!(ours[..2], theirs[..2], "{what}");
         assert!(ours[2] >= theirs[2], "{what}: {ours:?}, {theirs:?}");

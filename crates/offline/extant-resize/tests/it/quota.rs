@@ -6,6 +6,7 @@ use crate::it::shapes::{MIB, chance, cut_everywhere, inode_plan, plan, resized};
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::superblock::RawSuperblock;
 use extant_resize::NewSize;
+use extant_testing::common::load_image;
 use std::process::Command;
 
 /// Arguments of mke2fs. Groups are small so that there are several.
@@ -30,7 +31,7 @@ fn run(device: &MemDevice, program: &str, args: &[&str]) -> (MemDevice, String) 
         .unwrap();
     assert!(out.status.code().is_some_and(|code| code < 4), "{out:?}");
     let text = String::from_utf8(out.stdout).unwrap();
-    (MemDevice::from_bytes(&std::fs::read(&path).unwrap()), text)
+    (load_image(&path), text)
 }
 
 /// Applies requests of debugfs, and has e2fsck count the use.

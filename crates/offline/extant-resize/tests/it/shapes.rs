@@ -7,6 +7,7 @@ use crate::it::verdict;
 use blockdev::{Access, BlockDevice, FaultDevice, FileDevice, MemDevice, Op};
 use ext4_format::superblock::RawSuperblock;
 use extant_resize::{Error, NewSize, Plan, ResizeOptions};
+use extant_testing::common::load_image;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -417,7 +418,7 @@ fn the_block_of_mount_protection_moves() {
         .output()
         .unwrap();
     assert_eq!(mended.status.code(), Some(1));
-    let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+    let device = Arc::new(load_image(&path));
     assert_eq!(block(&device), FAR);
     let small = resized(&device, NewSize::Bytes(8 * MIB), None, "mmp");
     assert!(block(&small) < 8192, "{}", block(&small));

@@ -1,8 +1,9 @@
 //! A damaged superblock is not written over its backups.
 
-use blockdev::{BlockDevice, MemDevice};
+use blockdev::BlockDevice;
 use ext4_format::features::{Incompat, RoCompat};
 use ext4_format::superblock::RawSuperblock;
+use extant_testing::common::load_image;
 use extant_tune::{Error, TuneOptions};
 use std::process::Command;
 
@@ -27,7 +28,7 @@ fn a_superblock_that_no_backup_agrees_with_is_not_copied() {
         .arg("64M")
         .output();
     assert!(out.unwrap().status.success());
-    let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let device = load_image(&path);
     let options = TuneOptions {
         label: Some(b"new".to_vec()),
         ..TuneOptions::default()

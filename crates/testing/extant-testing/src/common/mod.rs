@@ -88,7 +88,7 @@ pub fn mem_image(size: &str, args: &[&str]) -> Arc<MemDevice> {
     let dir = needs::memory_dir();
     let path = dir.path().join("image");
     mke2fs(&path, size, args);
-    Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()))
+    Arc::new(load_image(&path))
 }
 
 /// Checks that e2fsck finds nothing to mend.
@@ -137,6 +137,60 @@ pub fn assert_clean(device: &MemDevice, what: &str) {
 pub fn write_image(device: &MemDevice, path: &Path) {
     let file = blockdev::FileDevice::create(path, blockdev::BlockDevice::len(device)).unwrap();
     device.copy_to(&file).unwrap();
+}
+
+/// Reads an image into memory, without its holes and blocks of zeros.
+///
+/// # Panics
+/// The file cannot be read.
+pub fn load_image(path: impl AsRef<Path>) -> MemDevice {
+    use blockdev::BlockDevice;
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let (len, pieces) = data_of(path);
+    let device = MemDevice::new(len);
+    for (at, bytes) in pieces {
+        for (part, at) in bytes.chunks(ZEROS.len()).zip((at..).step_by(ZEROS.len())) {
+            if part != &ZEROS[..part.len()] {
+                device.write_at(at, part).unwrap();
+            }
+        }
+    }
+    device
+}
+
+/// Copies an image, holes left out: `std::fs::copy` fills them.
+///
+/// # Panics
+/// A file cannot be read or written.
+pub fn copy_image(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let (len, pieces) = data_of(from);
+    let copy = std::fs::File::create(to).unwrap();
+    copy.set_len(len).unwrap();
+    for (at, bytes) in pieces {
+        std::os::unix::fs::FileExt::write_all_at(&copy, &bytes, at).unwrap();
+    }
+}
+
+/// Returns the length of a file, and its bytes outside of holes with their places.
+///
+/// # Panics
+/// The file cannot be read.
+pub fn data_of(path: impl AsRef<Path>) -> (u64, Vec<(u64, Vec<u8>)>) {
+    use rustix::fs::{SeekFrom, seek};
+    let file = std::fs::File::open(path).unwrap();
+    let len = file.metadata().unwrap().len();
+    let (mut at, mut pieces) = (0, Vec::new());
+    loop {
+        let start = match seek(&file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => return (len, pieces),
+            Err(error) => panic!("the data of a file: {error}"),
+        };
+        at = seek(&file, SeekFrom::Hole(start)).unwrap();
+        let mut bytes = vec![0; usize::try_from(at - start).unwrap()];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, start).unwrap();
+        pieces.push((start, bytes));
+    }
 }
 
 /// Opens an image without a background thread, so that the test decides when to commit.

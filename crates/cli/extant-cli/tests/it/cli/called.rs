@@ -2,6 +2,7 @@
 //! results.
 
 use crate::cli::support::Scratch;
+use extant_testing::common::copy_image;
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -250,9 +251,9 @@ fn e2fsck_ends_as_fsck_does() {
         return;
     };
     let Some(s) = Scratch::filled() else { return };
-    std::fs::copy(&s.image, place.image("good.img")).unwrap();
+    copy_image(&s.image, place.image("good.img"));
     s.debugfs_write("set_inode_field /etc/motd links_count 7");
-    std::fs::copy(&s.image, place.image("bad.img")).unwrap();
+    copy_image(&s.image, place.image("bad.img"));
     for (script, code) in [
         ("e2fsck good.img", 8),
         ("e2fsck -p good.img", 0),

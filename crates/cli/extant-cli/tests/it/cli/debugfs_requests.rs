@@ -2,6 +2,7 @@
 
 use crate::cli::called::{ScriptDir, clean, told};
 use crate::cli::support::Scratch;
+use extant_testing::common::copy_image;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,7 +12,7 @@ fn debugfs_gives_files_and_structures() {
         return;
     };
     let Some(s) = Scratch::filled() else { return };
-    std::fs::copy(&s.image, place.image("d.img")).unwrap();
+    copy_image(&s.image, place.image("d.img"));
     let both = |script: &str| {
         let (ours, theirs) = (place.ours(script), place.theirs(script));
         assert!(ours.status.success(), "{script}: {}", told(&ours));
@@ -176,7 +177,7 @@ fn debugfs_refuses_what_it_cannot_write() {
         return;
     };
     let Some(s) = Scratch::filled() else { return };
-    std::fs::copy(&s.image, place.image("d.img")).unwrap();
+    copy_image(&s.image, place.image("d.img"));
     let before = std::fs::read(place.image("d.img")).unwrap();
     for (request, line) in [
         (

@@ -1,13 +1,14 @@
 //! `extant diff`: trees, structures and blocks of two images.
 
 use crate::cli::support::Scratch;
+use extant_testing::common::copy_image;
 
 /// Returns an image, and a copy of it in `other.img`.
 fn two() -> Option<Scratch> {
     let s = Scratch::filled()?;
     std::fs::write(s.host("large"), vec![7; 200_000]).unwrap();
     s.ok(&["cp", "@large", ":/etc/large"]);
-    std::fs::copy(&s.image, s.host("other.img")).unwrap();
+    copy_image(&s.image, s.host("other.img"));
     Some(s)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::cli::called::{ScriptDir, clean, told};
 use crate::cli::support::Scratch;
+use extant_testing::common::copy_image;
 
 /// A step: its pass, the work done, and the total.
 type Step = (u8, u64, u64);
@@ -49,9 +50,9 @@ fn checks_and_repairs_say_how_far_they_are() {
         return;
     };
     let Some(s) = Scratch::filled() else { return };
-    std::fs::copy(&s.image, place.image("good.img")).unwrap();
+    copy_image(&s.image, place.image("good.img"));
     s.debugfs_write("set_inode_field /etc/motd links_count 7");
-    std::fs::copy(&s.image, place.image("bad.img")).unwrap();
+    copy_image(&s.image, place.image("bad.img"));
     // Only this repair starts a check: the primary superblock is lost.
     let lost = "cp bad.img lost.img; dd if=/dev/zero of=lost.img bs=1024 seek=1 count=1 conv=notrunc status=none";
     assert!(place.theirs(lost).status.success());
@@ -117,7 +118,7 @@ fn a_repair_that_fails_does_not_come_to_its_end() {
     };
     let Some(s) = Scratch::filled() else { return };
     s.debugfs_write("set_inode_field /etc/motd links_count 7");
-    std::fs::copy(&s.image, place.image("x.img")).unwrap();
+    copy_image(&s.image, place.image("x.img"));
     // No file may grow, which the repair meets when it saves the old bytes: after the check.
     let ours = place.ours("trap '' XFSZ; ulimit -f 0; exec e2fsck -fy -C 3 x.img 3>&1 >/dev/null");
     assert_eq!(ours.status.code(), Some(8), "{}", told(&ours));

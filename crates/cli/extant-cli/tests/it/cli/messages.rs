@@ -5,6 +5,7 @@ mod command_lines;
 mod failures;
 
 use crate::cli::support::{Scratch, root};
+use extant_testing::common::copy_image;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -143,7 +144,7 @@ fn what_others_may_not_do_is_told_with_who_may() {
     let Some(s) = fixture() else { return };
     let program = s.host("extant");
     fs::copy(env!("CARGO_BIN_EXE_extant"), &program).unwrap();
-    fs::copy(&s.image, s.host("closed.img")).unwrap();
+    copy_image(&s.image, s.host("closed.img"));
     let allow = |name: &str, mode| {
         fs::set_permissions(s.host(name), fs::Permissions::from_mode(mode)).unwrap();
         chown(s.host(name), Some(0), Some(0)).unwrap();

@@ -3,6 +3,7 @@
 use crate::cli::remote::serve;
 use crate::cli::remote_objects;
 use crate::cli::support::Scratch;
+use extant_testing::common::copy_image;
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -117,7 +118,7 @@ fn wrong_overlays_are_refused() {
     let Some(s) = Scratch::filled() else { return };
     let before = s.bytes();
     ok(&s, &["rm", ":/etc/link"]);
-    fs::copy(&s.image, s.host("other.img")).unwrap();
+    copy_image(&s.image, s.host("other.img"));
     s.ok(&[
         "rm",
         &format!("{}:/etc/link", s.host("other.img").display()),

@@ -2,6 +2,7 @@
 //! judges.
 
 use crate::cli::support::{Mounted, Scratch, printed};
+use extant_testing::common::copy_image;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -66,7 +67,7 @@ fn dumped(image: &Path) -> Vec<String> {
 fn both(s: &Scratch, options: &str) {
     let (ours, theirs) = (s.host("ours.img"), s.host("theirs.img"));
     for copy in [&ours, &theirs] {
-        std::fs::copy(&s.image, copy).unwrap();
+        copy_image(&s.image, copy);
     }
     let words: Vec<&str> = options.split(' ').collect();
     printed(Command::new("tune2fs").args(&words).arg(&theirs));
@@ -269,7 +270,7 @@ fn a_second_mount_is_kept_off() {
             return;
         };
         let theirs = s.host("theirs.img");
-        std::fs::copy(&s.image, &theirs).unwrap();
+        copy_image(&s.image, &theirs);
         s.ok(&["tune", "%", "-O", "mmp", "-E", "mmp_update_interval=1"]);
         s.clean();
         let tune2fs =

@@ -1,6 +1,7 @@
 //! Mounts of block devices, which the kernel holds for the server.
 
 use super::support::{EXTANT, InBackground, assert_clean, image, isolated, place, run, script};
+use extant_testing::common::copy_image;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -65,7 +66,7 @@ fn sync_and_block_numbers_reach_the_server() {
             for (name, sync) in [("one", "sync -f ."), ("two", "sync")] {
                 script(&dir, &format!("echo text >{name}; mkdir {name}.d; {sync}"));
                 let copy = place.path().join("copy.img");
-                std::fs::copy(&image, &copy).unwrap();
+                copy_image(&image, &copy);
                 let found = run(Command::new(EXTANT)
                     .arg("ls")
                     .arg(format!("{}:/", copy.display())));

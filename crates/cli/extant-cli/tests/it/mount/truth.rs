@@ -5,6 +5,7 @@ use super::support::{
     EXTANT, InBackground, Kernel, Mounted, Transport, assert_clean, extant, image, isolated,
     over_each, place, run, script,
 };
+use extant_testing::common::{copy_image, data_of};
 use rustix::fs::{SeekFrom, StatVfs, statvfs};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -214,7 +215,7 @@ fn what_is_write_protected_is_mounted_read_only() {
         };
         protect(0o444);
         let device = Loop::new(&image, &["-r"]);
-        let before = std::fs::read(&image).unwrap();
+        let before = data_of(&image);
         for source in [&image, &device.0] {
             let _unmounted = InBackground(&dir);
             let refused = mount_in_background(source, &dir, &["rw"]);
@@ -234,10 +235,7 @@ fn what_is_write_protected_is_mounted_read_only() {
             run(Command::new(EXTANT).arg("umount").arg(&dir));
         }
         drop(device);
-        assert!(
-            std::fs::read(&image).unwrap() == before,
-            "nothing is written"
-        );
+        assert!(data_of(&image) == before, "nothing is written");
         protect(0o644);
     });
 }
@@ -311,7 +309,7 @@ fn mount_and_fstab_mount_and_remount() {
         // The image is as clean as after a close.
         assert_clean(&image);
         let copy = place.path().join("copy.img");
-        std::fs::copy(&image, &copy).unwrap();
+        copy_image(&image, &copy);
         {
             let kernel = Kernel::new(&copy, "ro,noload");
             assert_eq!(script(kernel.dir(), "cat file"), "between");

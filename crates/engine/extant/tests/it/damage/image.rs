@@ -112,7 +112,7 @@ pub fn is_kept(device: &MemDevice, what: &str) {
     let code = out.status.code().unwrap();
     let text = String::from_utf8_lossy(&out.stdout);
     assert!(code <= 1, "{what}: e2fsck says {code}\n{text}");
-    let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+    let device = Arc::new(load_image(&path));
     let volume = open(&device);
     assert!(
         volume.read("/dir/keep").unwrap() == [0x5a; 20_000],

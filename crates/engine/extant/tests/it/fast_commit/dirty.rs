@@ -85,8 +85,8 @@ fn extant_and_the_kernel_replay_the_same_state() {
                 continue;
             }
             let [ours, theirs] = ["ours", "theirs"].map(|name| dir.path().join(name));
-            std::fs::copy(&path, &ours).unwrap();
-            std::fs::copy(&ours, &theirs).unwrap();
+            copy_image(&path, &ours);
+            copy_image(&ours, &theirs);
             let what = format!("seed {seed}, step {n}");
             let synced = comparable(kernel_tree(mounted.path()));
             let replayed = Mounted::new(&theirs, "");

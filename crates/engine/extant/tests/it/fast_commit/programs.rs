@@ -189,7 +189,7 @@ fn e2fsck_and_the_kernel_replay_the_synced_state() {
             let cut = cut(&device);
             write_image(&cut, &path);
             if let Some(kept) = std::env::var_os("EXTANT_KEEP") {
-                std::fs::copy(&path, kept).unwrap();
+                copy_image(&path, kept);
             }
             let (left, said) = by_e2fsck(&path, &what);
             same(&wanted, &without_times(left), &said);

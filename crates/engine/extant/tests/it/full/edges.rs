@@ -2,7 +2,6 @@
 
 use crate::common::*;
 use crate::full::filling::*;
-use blockdev::MemDevice;
 use extant::{Credentials, Error, Fallocate, OpenOptions, RenameMode, SetAttributes, Volume};
 use std::collections::BTreeMap;
 use std::io::SeekFrom;
@@ -130,7 +129,7 @@ fn tiny_images() {
                 continue;
             }
             let what = format!("{args:?} of {size}");
-            let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+            let device = Arc::new(load_image(&path));
             let v = open(&device);
             if let Some(why) = v.read_only() {
                 panic!("{what}: {why}");
@@ -229,7 +228,7 @@ fn the_reserve_is_roots() {
             .output()
             .unwrap();
         assert!(tuned.status.success());
-        let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+        let device = Arc::new(load_image(&path));
         let what = format!("{args:?}, {entitled:?}");
         let v = open(&device);
         v.create_dir_with_mode("/u", 0o777).unwrap();

@@ -41,7 +41,7 @@ struct Base {
 impl Base {
     fn new(args: &[&str], dirty: bool) -> Self {
         let device = match std::env::var_os(BASE) {
-            Some(path) => Arc::new(MemDevice::from_bytes(&std::fs::read(path).unwrap())),
+            Some(path) => Arc::new(load_image(path)),
             None => populate(args, dirty),
         };
         let replayed = Arc::new(device.snapshot());

@@ -171,7 +171,7 @@ fn inline_data_without_the_feature() {
     needs::tools!("mke2fs", "debugfs");
     let dir = tempfile::tempdir().unwrap();
     drop(image(dir.path(), "metadata_csum"));
-    let device = MemDevice::from_bytes(&std::fs::read(dir.path().join("image")).unwrap());
+    let device = load_image(dir.path().join("image"));
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).unwrap();
     let mut sb = ext4_format::superblock::RawSuperblock::parse(&bytes).unwrap();
@@ -201,7 +201,7 @@ fn broken_records_with_inline_data() {
         .filter(|index| *index == 1 || *index >= 10)
         .map(|index| first + index * size)
         .collect();
-    let base = MemDevice::from_bytes(&std::fs::read(dir.path().join("image")).unwrap());
+    let base = load_image(dir.path().join("image"));
     // Mode, size, flags; the first part of the data; the attributes.
     let parts = [(0, 40), (40, 60), (128, 128), (160, 32)];
     let complete = usable_after_damage(&base, &records, parts, |device| {

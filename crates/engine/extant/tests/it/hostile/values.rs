@@ -258,7 +258,7 @@ fn broken_records_of_values() {
     let records: Vec<u64> = (parts.owner.nr.0..parts.owner.nr.0 + 4)
         .map(|ino| first + u64::from(ino - 1) * u64::from(geo.inode_size))
         .collect();
-    let base = MemDevice::from_bytes(&std::fs::read(dir.path().join("image")).unwrap());
+    let base = load_image(dir.path().join("image"));
     // Mode, size, times, flags; the mapping; the attributes.
     let parts = [(0, 40), (40, 60), (100, 28), (160, 64)];
     let complete = usable_after_damage(&base, &records, parts, |device| {

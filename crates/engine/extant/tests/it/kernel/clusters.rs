@@ -78,10 +78,10 @@ fn clusters_as_the_kernel_reads_them() {
         std::fs::remove_file(mounted.path().join("big/kernel's name 7")).unwrap();
         std::fs::write(mounted.path().join("new"), vec![7; 50_000]).unwrap();
         sync();
-        std::fs::copy(&image, &cut).unwrap();
+        copy_image(&image, &cut);
         mounted.unmount();
         compare(&image, &image, &what);
-        std::fs::copy(&cut, &replayed).unwrap();
+        copy_image(&cut, &replayed);
         Mounted::new(&replayed, "").unmount();
         let v = open_file(&cut);
         assert!(v.recovery().transactions > 0, "{what}");

@@ -253,15 +253,15 @@ fn inline_data_in_a_journal() {
     let fs = std::fs::File::open(mounted.path()).unwrap();
     rustix::fs::syncfs(&fs).unwrap();
     drop(fs);
-    std::fs::copy(&image, &copy).unwrap();
+    copy_image(&image, &copy);
     mounted.unmount();
     let mounted = Mounted::new(&image, "ro");
     let theirs = kernel_tree(mounted.path());
     mounted.unmount();
-    let before = std::fs::read(&copy).unwrap();
+    let before = data_of(&copy);
     let v = open_file(&copy);
     assert!(v.recovery().transactions > 0, "{:?}", v.recovery());
     same(&our_tree(&v), &theirs, "from the journal");
     v.close().unwrap();
-    assert!(std::fs::read(&copy).unwrap() == before, "unchanged");
+    assert!(data_of(&copy) == before, "unchanged");
 }

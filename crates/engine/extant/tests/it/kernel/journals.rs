@@ -60,12 +60,12 @@ fn dirty_journals_of_the_kernel() {
         std::fs::remove_file(at("orphan")).unwrap();
         rustix::fs::syncfs(std::fs::File::open(mounted.path()).unwrap()).unwrap();
         let copy = dir.path().join("copy");
-        std::fs::copy(&path, &copy).unwrap();
+        copy_image(&path, &copy);
         let theirs = kernel_tree(mounted.path());
         drop(orphan);
         mounted.unmount();
         // A read-only opening replays in memory and writes nothing.
-        let before = std::fs::read(&copy).unwrap();
+        let before = data_of(&copy);
         let v = VolumeOptions::new().read_only(true).open(&copy).unwrap();
         assert!(
             v.recovery().transactions > 0,
@@ -73,10 +73,7 @@ fn dirty_journals_of_the_kernel() {
         );
         same(&our_tree(&v), &theirs, &format!("{what}, read-only"));
         drop(v);
-        assert!(
-            std::fs::read(&copy).unwrap() == before,
-            "{what}: written though read-only"
-        );
+        assert!(data_of(&copy) == before, "{what}: written though read-only");
         let v = open_file(&copy);
         assert!(v.recovery().transactions > 0);
         same(&our_tree(&v), &theirs, what);
@@ -117,7 +114,7 @@ fn data_in_a_journal_that_is_not_replayed() {
         file.sync_all().unwrap();
         drop(file);
         let copy = dir.path().join("copy");
-        std::fs::copy(&path, &copy).unwrap();
+        copy_image(&path, &copy);
         let theirs = kernel_tree(mounted.path());
         mounted.unmount();
         let v = VolumeOptions::new().read_only(true).open(&copy).unwrap();
@@ -176,18 +173,15 @@ fn fast_commits_of_the_kernel() {
         drop(longer);
         synced("d/last", &[9; 70_000]);
         let copy = dir.path().join("copy");
-        std::fs::copy(&path, &copy).unwrap();
+        copy_image(&path, &copy);
         let theirs = kernel_tree(mounted.path());
         mounted.unmount();
-        let before = std::fs::read(&copy).unwrap();
+        let before = data_of(&copy);
         let v = VolumeOptions::new().read_only(true).open(&copy).unwrap();
         assert!(v.recovery().fast_changes > 100, "{:?}", v.recovery());
         same(&our_tree(&v), &theirs, "read-only");
         drop(v);
-        assert!(
-            std::fs::read(&copy).unwrap() == before,
-            "written though read-only"
-        );
+        assert!(data_of(&copy) == before, "written though read-only");
         let v = open_file(&copy);
         same(&our_tree(&v), &theirs, "replayed");
         v.close().unwrap();
@@ -245,8 +239,8 @@ fn orphans_in_the_orphan_file_of_a_new_volume() {
             .collect();
         rustix::fs::syncfs(std::fs::File::open(mounted.path()).unwrap()).unwrap();
         let (copy, again) = (dir.path().join("copy"), dir.path().join("again"));
-        std::fs::copy(&path, &copy).unwrap();
-        std::fs::copy(&path, &again).unwrap();
+        copy_image(&path, &copy);
+        copy_image(&path, &again);
         drop(held);
         mounted.unmount();
         in_file(&copy);
@@ -270,7 +264,7 @@ fn orphans_in_the_orphan_file_of_a_new_volume() {
             })
             .collect();
         v.sync().unwrap();
-        std::fs::copy(&path, &copy).unwrap();
+        copy_image(&path, &copy);
         drop(held);
         v.close().unwrap();
         assert_clean_file(&path, "orphans of ours, closed");
@@ -315,11 +309,11 @@ fn our_dirty_journals() {
         v.sync().unwrap();
         let ours = our_tree(&v);
         let copy = dir.path().join("copy");
-        std::fs::copy(&path, &copy).unwrap();
+        copy_image(&path, &copy);
         // Not synced: must not be seen.
         v.write("/too late", b"x").unwrap();
         let checked = dir.path().join("checked");
-        std::fs::copy(&copy, &checked).unwrap();
+        copy_image(&copy, &checked);
         drop(orphan);
         v.close().unwrap();
         let mounted = Mounted::new(&copy, "");

@@ -149,9 +149,9 @@ fn values_in_a_journal() {
     let last = std::fs::File::create(mounted.path().join("last")).unwrap();
     last.sync_all().unwrap();
     drop(last);
-    std::fs::copy(&image, &copy).unwrap();
+    copy_image(&image, &copy);
     mounted.unmount();
-    std::fs::copy(&copy, &replayed).unwrap();
+    copy_image(&copy, &replayed);
     Mounted::new(&replayed, "").unmount();
     let v = open_file(&copy);
     assert!(v.recovery().transactions > 0, "{:?}", v.recovery());
