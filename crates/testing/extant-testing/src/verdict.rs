@@ -2,9 +2,11 @@
 
 use blockdev::{BlockDevice, MemDevice};
 use extant_check::{CheckOptions, Report, Rule, Severity};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::io;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 /// A device that seems to be slow, so that reads are announced to it. It may read large ranges past a cache.
@@ -83,14 +85,36 @@ pub fn judge(device: &MemDevice) -> (bool, String) {
     let dir = needs::memory_dir();
     let path = dir.path().join("image");
     crate::common::write_image(device, &path);
-    let out = Command::new("timeout")
-        .args(["-s", "KILL", "20", "e2fsck", "-fn"])
-        .arg(&path)
-        .output()
-        .expect("e2fsck runs");
+    let out = run_limited(Command::new("e2fsck").arg("-fn").arg(&path), 20);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let text = text + &String::from_utf8_lossy(&out.stderr);
     (out.status.code() == Some(0), text)
+}
+
+/// Runs a program, and kills it after some seconds of CPU time, because damage may make a checker loop, or after ten times as long,
+/// because damage may make it wait. No `timeout` is started for each of thousands of checks.
+pub fn run_limited(command: &mut Command, seconds: u64) -> Output {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let child = command.stderr(Stdio::piped()).spawn();
+    let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let limit = Rlimit {
+        current: Some(seconds),
+        maximum: Some(seconds),
+    };
+    let pid = Pid::from_child(&child);
+    prlimit(Some(pid), Resource::Cpu, limit).expect("a limit of a child");
+    let (ended, end) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let timeout = end.recv_timeout(Duration::from_secs(10 * seconds));
+            if timeout == Err(RecvTimeoutError::Timeout) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        });
+        let output = child.wait_with_output();
+        drop(ended);
+        output.expect("the end of a child")
+    })
 }
 
 /// Returns whether e2fsck reported a fault; its exit code does not cover all faults.

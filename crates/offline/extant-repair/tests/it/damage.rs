@@ -95,11 +95,8 @@ fn e2fsck_mends(device: &MemDevice, dir: &Path, n: usize) -> bool {
     let path = dir.join(format!("mended {n}"));
     common::write_image(device, &path);
     let run = |option: &str| {
-        let out = Command::new("timeout")
-            .args(["-s", "KILL", "20", "e2fsck", option])
-            .arg(&path)
-            .output();
-        out.expect("e2fsck runs").status.code()
+        let out = verdict::run_limited(Command::new("e2fsck").arg(option).arg(&path), 20);
+        out.status.code()
     };
     run("-fy");
     run("-fn") == Some(0)

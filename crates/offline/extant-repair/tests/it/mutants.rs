@@ -299,11 +299,8 @@ fn repaired(base: &Base, device: &MemDevice, seed: u64, look: impl FnOnce(&Path)
 fn e2fsck_mends(device: &MemDevice, untouched: &[&Sound]) -> Option<usize> {
     with_image(device, |path| {
         let run = |option: &str| {
-            let out = Command::new("timeout")
-                .args(["-s", "KILL", "20", "e2fsck", option])
-                .arg(path)
-                .output();
-            out.expect("e2fsck runs").status.code()
+            let out = verdict::run_limited(Command::new("e2fsck").arg(option).arg(path), 20);
+            out.status.code()
         };
         run("-fy");
         (run("-fn") == Some(0)).then(|| kept_files(path, untouched))

@@ -1,6 +1,7 @@
 //! e2fsck's verdict on an image, in four steps, each worse than the one before.
 
 use blockdev::MemDevice;
+use extant_testing::verdict::run_limited;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -95,19 +96,16 @@ pub fn outlives_its_names(text: &str, before: &str) -> bool {
 fn e2fsck(args: &[&str], path: &Path) -> Output {
     let config = path.with_extension("conf");
     std::fs::write(&config, CONFIG).expect("room for a file");
-    Command::new("timeout")
-        .args(["-s", "KILL", "15", "e2fsck"])
-        .args(args)
-        .arg(path)
-        .env("E2FSCK_CONFIG", config)
-        .output()
-        .expect("timeout runs")
+    let mut e2fsck = Command::new("e2fsck");
+    e2fsck.args(args).arg(path).env("E2FSCK_CONFIG", config);
+    run_limited(&mut e2fsck, 15)
 }
 
 fn of_file(path: &Path) -> Option<(Verdict, String)> {
     let out = e2fsck(&["-fp"], path);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let text = text + &String::from_utf8_lossy(&out.stderr);
+    // Without a code e2fsck was killed.
     let verdict = match out.status.code()? {
         // e2fsck repairs descriptors before its first pass (a wrong count of unused inodes, a last group without a
         // bitmap), but its exit code does not show that.
@@ -115,8 +113,6 @@ fn of_file(path: &Path) -> Option<(Verdict, String)> {
         0 => Verdict::Clean,
         1..=3 => Verdict::Mended,
         4..=7 => Verdict::Broken,
-        // e2fsck was killed.
-        137 => return None,
         _ => Verdict::Unreadable,
     };
     Some((verdict, text))

@@ -7,6 +7,7 @@ mod breaking;
 use crate::it::common::{Rng, seeds, write_image};
 use crate::it::debugfs::{Image, NOW, files_in};
 use crate::it::mounted::able;
+use crate::it::verdict;
 use bases::KINDS;
 use blockdev::MemDevice;
 use breaking::Parts;
@@ -167,11 +168,7 @@ fn only_in(base: &Files, one: &Files, other: &Files) -> Vec<PathBuf> {
 }
 
 fn e2fsck(path: &Path, option: &str) -> (bool, String) {
-    let out = Command::new("timeout")
-        .args(["-s", "KILL", "60", "e2fsck", option])
-        .arg(path)
-        .output()
-        .expect("e2fsck runs");
+    let out = verdict::run_limited(Command::new("e2fsck").arg(option).arg(path), 60);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     (out.status.code() == Some(0), text)
 }
