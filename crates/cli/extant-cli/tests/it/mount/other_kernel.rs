@@ -4,6 +4,7 @@
 use super::support::{
     Mounted, Transport, assert_clean, cannot, extant, image, isolated, place, run, run_for, script,
 };
+use crate::common;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -127,9 +128,11 @@ fn debians_kernel_and_this_find_each_others_names_in_any_case() {
         let image = image(place.path(), "64M", &["-b", "1024", "-O", "casefold"]);
         let mounted = Mounted::new(&image, Transport::Classic, &[]);
         let at = |path: &str| mounted.dir().join(path);
+        // 240 names already fill several blocks of a directory.
+        let count = if common::torture() { 700 } else { 240 };
         let (ours, theirs) = (
-            names_in_two_cases(700, "ours"),
-            names_in_two_cases(700, "theirs"),
+            names_in_two_cases(count, "ours"),
+            names_in_two_cases(count, "theirs"),
         );
         std::fs::write(at("ours"), &ours).unwrap();
         std::fs::write(at("theirs"), &theirs).unwrap();
@@ -179,7 +182,7 @@ fn debians_kernel_and_this_find_each_others_names_in_any_case() {
             assert_eq!(found.trim_end(), name);
         }
         let left = std::fs::read_dir(at("d/Sub")).unwrap().count();
-        assert_eq!(left, 700 - 700 / 3);
+        assert_eq!(left, count - count / 3);
         mounted.unmount();
         assert_clean(&image);
     });
