@@ -221,7 +221,7 @@ torture-repair:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it cli::tune::a_kill -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it cli::resize::a_kill -- --nocapture
 	EXTANT_SEEDS=300 $(CARGO) test --profile test-fast -p extant-resize --lib by_chance -- --nocapture
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-check --test it damage:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-check --lib it::damage:: -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --lib it::damage:: -- --nocapture
 
 # 100,000 mutants of images with every feature, mended beside e2fsck; the table says where fewer files are kept. Root.

@@ -30,9 +30,9 @@ if ! command -v moto_server >/dev/null; then
     [ -x "$place/bin/moto_server" ] || { python3 -m venv "$place" && "$place/bin/pip" install --quiet "moto[server]==5.2.1"; }
     export PATH=$PATH:$place/bin
 fi
-# The tests of commands and mounts, and the packages that are tested as a whole.
-tests=(cli::io_timeout cli::overlay cli::remote cli::push cli::round_trips mount::remote)
-packages="extant-nbd extant-mmp"
+# The tests of commands, mounts and mount protection, and the package that is tested as a whole.
+tests=(cli::io_timeout cli::overlay cli::remote cli::push cli::round_trips mount::remote mmp::)
+packages="extant-nbd"
 case ${1:-} in
     '') ;;
     --tools) exit ;;

@@ -9,6 +9,7 @@ pub mod bulk;
 pub mod burst;
 pub mod child;
 pub mod coherence;
+pub mod command;
 pub mod conflicts;
 pub mod dbench;
 pub mod grow;

@@ -315,23 +315,3 @@ fn without_numbers(text: &str) -> String {
     }
     out
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use anyhow::Context;
-
-    #[test]
-    fn causes_are_told_once_and_in_words() {
-        let missing = io::Error::from_raw_os_error(2);
-        let e: Result<()> =
-            Err(missing).context("opening x: No such file or directory (os error 2)");
-        let e = e.context("making y").unwrap_err();
-        assert_eq!(
-            one_line(&e),
-            "making y: opening x: No such file or directory"
-        );
-        assert_eq!(without_numbers("a (os error 13): b"), "a: b");
-        assert_eq!(without_numbers("a (os error x) b"), "a (os error x) b");
-    }
-}

@@ -1,6 +1,10 @@
 //! ext4 and jbd2 bytes: parse, check, build. No I/O, no threads, no clock.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[path = "../tests/it/main.rs"]
+mod it;
+
 pub mod error;
 pub mod types;
 

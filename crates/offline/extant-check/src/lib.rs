@@ -1,6 +1,10 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+#[cfg(test)]
+#[path = "../tests/it/main.rs"]
+mod it;
+
 mod claim;
 mod connect;
 mod dir;

@@ -1,6 +1,12 @@
 #![forbid(unsafe_code)]
 #![doc = include_str!("../README.md")]
 
+#[cfg(test)]
+extern crate self as extant_rescue;
+#[cfg(test)]
+#[path = "../tests/it/main.rs"]
+mod it;
+
 mod deleted;
 mod error;
 mod find;

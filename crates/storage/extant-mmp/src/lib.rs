@@ -18,12 +18,6 @@
 //! a write through [`MmpDevice`] that comes later than the last renewal allows first renews the claim, and fails if it is lost.
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-extern crate self as extant_mmp;
-#[cfg(test)]
-#[path = "../tests/it/main.rs"]
-mod it;
-
 mod block;
 mod device;
 

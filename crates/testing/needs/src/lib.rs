@@ -37,7 +37,7 @@ pub fn memory_dir() -> tempfile::TempDir {
 }
 
 /// The tools that tests may ask for, by the Debian package that has them. The package `pypi` stands for programs of PyPI.
-/// `make tools` installs the packages; a test below checks that.
+/// `make tools` installs the packages; a test of the engine's `tests/it/testing.rs` checks that.
 const PACKAGES: &[(&str, &[&str])] = &[
     (
         "e2fsprogs",
@@ -106,6 +106,14 @@ const SAME_NAME: &[&str] = &[
     "zstd",
 ];
 
+/// Returns the Debian packages that tests may ask for, each with its tools.
+pub fn packages() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    let same = SAME_NAME
+        .iter()
+        .map(|tool| (*tool, std::slice::from_ref(tool)));
+    PACKAGES.iter().copied().chain(same)
+}
+
 /// Returns Debian's package with a tool.
 ///
 /// # Panics
@@ -121,7 +129,7 @@ pub fn package(tool: &str) -> &str {
 
 /// Returns whether a tool exists: an executable file of that name in one of the directories of `PATH`, or where
 /// administrators' tools are.
-fn is_there(tool: &str) -> bool {
+pub fn is_there(tool: &str) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin"].map(Into::into);
@@ -245,105 +253,4 @@ macro_rules! that {
             return;
         }
     };
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    /// Packages of every Debian with a compiler.
-    const ALWAYS_THERE: &[&str] = &[
-        "bash",
-        "bsdutils",
-        "coreutils",
-        "dash",
-        "gzip",
-        "make",
-        "mount",
-        "pypi",
-        "util-linux",
-    ];
-
-    /// A package that is missing in the Makefile is noticed here, and not first on a machine without it.
-    #[test]
-    fn every_package_is_installed_by_make() {
-        let file = |path: &str| {
-            let path = format!("{}/../../../{path}", env!("CARGO_MANIFEST_DIR"));
-            std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
-        };
-        let text = file("Makefile") + &file("scripts/test-remote.sh");
-        let words: Vec<&str> = text.split([' ', '\n', ';', ':']).collect();
-        let same = super::SAME_NAME
-            .iter()
-            .map(|tool| (tool, std::slice::from_ref(tool)));
-        for (package, tools) in super::PACKAGES
-            .iter()
-            .map(|(p, tools)| (p, *tools))
-            .chain(same)
-        {
-            if !ALWAYS_THERE.contains(package) {
-                assert!(words.contains(package), "nothing installs {package}");
-                let asked = tools.iter().any(|tool| words.contains(tool));
-                assert!(asked, "nothing asks whether {tools:?} are there");
-            }
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "is not in the tables")]
-    fn a_tool_without_a_package_fails_everywhere() {
-        super::have(&["no-such-tool"]);
-    }
-
-    #[test]
-    fn what_is_there_is_found_and_what_is_not_has_a_package() {
-        assert!(super::is_there("sh"));
-        assert!(!super::is_there("no such tool"));
-        assert_eq!(super::package("mke2fs"), "e2fsprogs");
-        assert_eq!(super::package("fio"), "fio");
-    }
-
-    /// A test that lacks a tool; [`a_missing_tool_is_told_and_fails_in_ci`] runs it in a separate process.
-    #[test]
-    fn lacks_a_tool() {
-        if std::env::var_os("NEEDS_TEST").is_some() {
-            crate::tools!("sh", "fio");
-            unreachable!("it has returned");
-        }
-    }
-
-    #[test]
-    fn a_missing_tool_is_told_and_fails_in_ci() {
-        let summary = std::env::temp_dir().join(format!("needs-{}", std::process::id()));
-        let run = |ci: bool| {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command
-                .args(["--exact", "tests::lacks_a_tool"])
-                .env("NEEDS_TEST", "1")
-                .env("EXTANT_IGNORED", &summary)
-                .env("PATH", "/nowhere")
-                .env_remove("CI");
-            if ci {
-                command.env("CI", "true");
-            }
-            let out = command.output().unwrap();
-            let text = [out.stdout, out.stderr].concat();
-            (
-                out.status.success(),
-                String::from_utf8_lossy(&text).into_owned(),
-            )
-        };
-        let (passed, text) = run(false);
-        let line =
-            "tests::lacks_a_tool: missing: sh (Debian package dash), fio (Debian package fio)";
-        assert!(
-            passed && text.contains("ignored: ") && text.contains(line),
-            "{text}"
-        );
-        let noted = std::fs::read_to_string(&summary).unwrap();
-        std::fs::remove_file(&summary).unwrap();
-        assert!(noted.contains(line), "{noted}");
-        let (passed, text) = run(true);
-        assert!(!passed && text.contains("in CI every test runs"), "{text}");
-    }
 }

@@ -1,8 +1,8 @@
 //! `extant-bench age`.
 
-use crate::targets::TargetArgs;
+use crate::age::{self, AgeParams};
+use crate::command::targets::TargetArgs;
 use anyhow::Result;
-use extant_bench::age::{self, AgeParams};
 use extant_terminal::interrupt;
 use extant_terminal::numbers::size;
 use extant_terminal::output;

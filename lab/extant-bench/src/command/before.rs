@@ -1,9 +1,9 @@
 //! `extant-bench before`.
 
-use crate::repeat::ShapeArgs;
+use crate::before::{PAIRS, Pair};
+use crate::command::repeat::ShapeArgs;
 use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use extant_bench::before::{PAIRS, Pair};
 use extant_terminal::progress::Progress;
 
 /// Compare the algorithms that this engine's mechanisms replace with their replacements

@@ -1,11 +1,11 @@
 //! `extant-bench bulk`.
 
-use crate::setup::scratch_in;
+use crate::bulk::{self, Direction, Moved, Mover, Output, Report};
+use crate::child;
+use crate::command::setup::scratch_in;
+use crate::tree::Shape;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use extant_bench::bulk::{self, Direction, Moved, Mover, Output, Report};
-use extant_bench::child;
-use extant_bench::tree::Shape;
 use extant_terminal::interrupt;
 use extant_terminal::numbers::size;
 use extant_terminal::numbers::{human, rate};
@@ -380,7 +380,7 @@ pub fn run(a: &BulkArgs) -> Result<()> {
         files: a.files,
         size: a.size,
     });
-    let exe = crate::setup::extant()?;
+    let exe = crate::command::setup::extant()?;
     let progress = Progress::count("runs");
     let measure_all = || -> Result<_> {
         if let Some(shape) = shape {

@@ -1,12 +1,12 @@
 //! `extant-bench burst`.
 
-use crate::setup::scratch_in;
-use crate::targets::TargetArgs;
+use crate::burst::{self, Params, Report};
+use crate::command::setup::scratch_in;
+use crate::command::targets::TargetArgs;
+use crate::latency::Summary;
+use crate::table::{self, duration};
+use crate::target::Target;
 use anyhow::Result;
-use extant_bench::burst::{self, Params, Report};
-use extant_bench::latency::Summary;
-use extant_bench::table::{self, duration};
-use extant_bench::target::Target;
 use extant_terminal::interrupt;
 use extant_terminal::numbers::rate;
 use extant_terminal::output;

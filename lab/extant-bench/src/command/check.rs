@@ -1,15 +1,15 @@
 //! `extant-bench check`.
 
-use crate::setup::scratch_in;
+use crate::child;
+use crate::command::setup::scratch_in;
+use crate::host_memory;
+use crate::metadata;
+use crate::stats::{Elapsed, median};
+use crate::tree::Shape;
 use anyhow::{Result, ensure};
 use blockdev::FileDevice;
 use extant::mkfs::MkfsOptions;
 use extant::{Fallocate, Volume};
-use extant_bench::child;
-use extant_bench::host_memory;
-use extant_bench::metadata;
-use extant_bench::stats::{Elapsed, median};
-use extant_bench::tree::Shape;
 use extant_terminal::interrupt;
 use extant_terminal::output;
 use extant_terminal::progress::Progress;
@@ -124,7 +124,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         let runs: Vec<Range<u64>> = serde_json::from_slice(&std::fs::read(runs)?)?;
         return metadata::read(image, &runs);
     }
-    let extant = crate::setup::extant()?;
+    let extant = crate::command::setup::extant()?;
     let extant = extant.to_string_lossy();
     let work = scratch_in(args.dir.as_deref())?;
     let image = work.path().join("image");

@@ -1,15 +1,15 @@
 //! `extant-bench coherence`.
 
-use crate::setup::{fresh, scratch};
+use crate::coherence::caches::MOST;
+use crate::coherence::run::Traffic;
+use crate::coherence::traced::Job;
+use crate::coherence::{report, run, traced};
+use crate::command::setup::{fresh, scratch};
+use crate::lackey;
+use crate::predict::measure::Workload;
 use anyhow::{Context, Result, ensure};
 use extant::VolumeOptions;
 use extant::mkfs::MkfsOptions;
-use extant_bench::coherence::caches::MOST;
-use extant_bench::coherence::run::Traffic;
-use extant_bench::coherence::traced::Job;
-use extant_bench::coherence::{report, run, traced};
-use extant_bench::lackey;
-use extant_bench::predict::measure::Workload;
 use extant_terminal::interrupt;
 use extant_terminal::output;
 use extant_terminal::progress::Progress;
@@ -84,7 +84,7 @@ pub fn run(args: &CoherenceArgs) -> Result<()> {
     }
     progress.done();
     if let Some(path) = &args.report {
-        let text = report::markdown(&all, &crate::setup::machine());
+        let text = report::markdown(&all, &crate::command::setup::machine());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
     }
     if args.json {
@@ -109,7 +109,7 @@ fn trace(job: Job) -> Result<Traffic> {
     fresh(&image, &options, &VolumeOptions::new())?.close()?;
     let path = image.to_string_lossy();
     run::run(
-        &crate::setup::this_program()?,
+        &crate::command::setup::this_program()?,
         &["coherence", "--traced", &path],
         job,
     )

@@ -1,14 +1,14 @@
 //! `extant-bench conflicts`.
 
-use crate::setup::{fresh, scratch};
+use crate::command::setup::{fresh, scratch};
+use crate::conflicts::cases::Case;
+use crate::conflicts::run::CaseResult;
+use crate::conflicts::traced::Setting;
+use crate::conflicts::{cases, report, run, traced, work};
+use crate::lackey;
 use anyhow::{Context, Result, bail, ensure};
 use extant::VolumeOptions;
 use extant::mkfs::MkfsOptions;
-use extant_bench::conflicts::cases::Case;
-use extant_bench::conflicts::run::CaseResult;
-use extant_bench::conflicts::traced::Setting;
-use extant_bench::conflicts::{cases, report, run, traced, work};
-use extant_bench::lackey;
 use extant_terminal::interrupt;
 use extant_terminal::output;
 use extant_terminal::progress::Progress;
@@ -116,7 +116,7 @@ fn trace(setting: Setting, cases: &[Case], progress: &Progress) -> Result<Vec<Ca
     let cpus = setting.slots.to_string();
     let mut traced = vec!["conflicts", "--traced", &path, "--cpus", &cpus];
     traced.extend(setting.turned.then_some("--turned"));
-    let program = crate::setup::this_program()?;
+    let program = crate::command::setup::this_program()?;
     run::run(&program, &traced, setting, cases, |_| progress.add(1))
 }
 
@@ -143,7 +143,7 @@ pub fn run(args: &ConflictsArgs) -> Result<()> {
     let results = trace_all(&settings(args), &cases)?;
     interrupt::check()?;
     if let Some(path) = &args.report {
-        let text = report::markdown(&results, &crate::setup::machine());
+        let text = report::markdown(&results, &crate::command::setup::machine());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
     }
     let counts = report::Counts::of(&results);

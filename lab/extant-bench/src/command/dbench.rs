@@ -1,10 +1,10 @@
 //! `extant-bench dbench`.
 
-use crate::targets::TargetArgs;
+use crate::command::targets::TargetArgs;
+use crate::dbench::{self, Load, Params, Report};
+use crate::table::{duration, times};
+use crate::target::Target;
 use anyhow::{Context, Result};
-use extant_bench::dbench::{self, Load, Params, Report};
-use extant_bench::table::{duration, times};
-use extant_bench::target::Target;
 use extant_terminal::interrupt;
 use extant_terminal::numbers::rate;
 use extant_terminal::output;

@@ -1,7 +1,7 @@
 //! `extant-bench figures`.
 
+use crate::report::quoted::{self, Figures};
 use anyhow::{Context, Result, ensure};
-use extant_bench::report::quoted::{self, Figures};
 use extant_terminal::output;
 use std::path::{Path, PathBuf};
 

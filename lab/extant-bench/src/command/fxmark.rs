@@ -1,10 +1,10 @@
 //! `extant-bench fxmark`.
 
-use crate::repeat::{self, RepeatArgs};
+use crate::command::repeat::{self, RepeatArgs};
+use crate::workload::Workload;
+use crate::workload::fxmark::{ROWS, Row};
 use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use extant_bench::workload::Workload;
-use extant_bench::workload::fxmark::{ROWS, Row};
 
 /// The microbenchmarks of FxMark: names and data, unshared, shared, and shared by all
 ///

@@ -1,9 +1,9 @@
 //! `extant-bench grow`.
 
-use crate::targets::TargetArgs;
+use crate::command::targets::TargetArgs;
+use crate::grow::{self, Params, Report, Step};
+use crate::target::Target;
 use anyhow::{Result, ensure};
-use extant_bench::grow::{self, Params, Report, Step};
-use extant_bench::target::Target;
 use extant_terminal::interrupt;
 use extant_terminal::numbers::rate;
 use extant_terminal::output;

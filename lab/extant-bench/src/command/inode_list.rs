@@ -1,10 +1,10 @@
 //! `extant-bench inode-list`.
 
-use crate::targets::TargetArgs;
+use crate::command::targets::TargetArgs;
+use crate::runner::{self, Contender, Shape};
+use crate::table;
+use crate::workload::inode_list::{InodeList, NAME};
 use anyhow::Result;
-use extant_bench::runner::{self, Contender, Shape};
-use extant_bench::table;
-use extant_bench::workload::inode_list::{InodeList, NAME};
 use extant_terminal::interrupt;
 use extant_terminal::output;
 use extant_terminal::progress::Progress;

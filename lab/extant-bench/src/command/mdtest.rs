@@ -1,9 +1,9 @@
 //! `extant-bench mdtest`.
 
-use crate::targets::TargetArgs;
+use crate::command::targets::TargetArgs;
+use crate::mdtest::{self, Params, Report};
+use crate::target::Target;
 use anyhow::{Result, ensure};
-use extant_bench::mdtest::{self, Params, Report};
-use extant_bench::target::Target;
 use extant_terminal::interrupt;
 use extant_terminal::numbers::rate;
 use extant_terminal::output;

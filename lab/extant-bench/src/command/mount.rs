@@ -1,13 +1,13 @@
 //! `extant-bench mount`.
 
-use crate::peers::{self, Image, Mounted, Peer};
-use crate::setup::scratch;
+use crate::command::peers::{self, Image, Mounted, Peer};
+use crate::command::setup::scratch;
+use crate::mount::{self, Material, Measured, MountTarget, Row, Source, Unit};
+use crate::runner::Shape;
+use crate::table::duration;
+use crate::target::{PathTarget, Target, TaskDir};
 use anyhow::{Context, Result, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use extant_bench::mount::{self, Material, Measured, MountTarget, Row, Source, Unit};
-use extant_bench::runner::Shape;
-use extant_bench::table::duration;
-use extant_bench::target::{PathTarget, Target, TaskDir};
 use extant_terminal::interrupt;
 use extant_terminal::numbers::rate;
 use extant_terminal::numbers::size;

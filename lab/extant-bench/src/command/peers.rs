@@ -6,9 +6,9 @@
 //! over io_uring must never be killed while it is the last process of the namespace, because the kernel would wait for
 //! it for ever.
 
+use crate::child;
+use crate::target::{PathTarget, cpu_of};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use extant_bench::child;
-use extant_bench::target::{PathTarget, cpu_of};
 use fuse_server::Transport;
 use rustix::fs::FlockOperation;
 use std::ffi::{OsStr, OsString};
@@ -109,7 +109,7 @@ impl Peer {
         let (words, program): (&[&str], OsString) = match self {
             Self::Mount(_) | Self::Fast(_) => (
                 &["mount", "--foreground", "--transport", transport],
-                crate::setup::extant()?.into(),
+                crate::command::setup::extant()?.into(),
             ),
             Self::Unconfined(_) => (
                 &[
@@ -119,11 +119,11 @@ impl Peer {
                     "--transport",
                     transport,
                 ],
-                crate::setup::extant()?.into(),
+                crate::command::setup::extant()?.into(),
             ),
             Self::Floor(_) => (
                 &["floor", "--transport", transport],
-                crate::setup::this_program()?.into(),
+                crate::command::setup::this_program()?.into(),
             ),
             Self::Kernel | Self::KernelFast | Self::Fuse2fs => (&["-f"], "fuse2fs".into()),
         };
@@ -189,7 +189,7 @@ pub fn own_mounts() -> Result<()> {
     // Mounts of the system stay visible; ours are invisible outside of the namespace.
     let error = Command::new("unshare")
         .args(["--mount", "--propagation", "slave", "--"])
-        .arg(crate::setup::this_program()?)
+        .arg(crate::command::setup::this_program()?)
         .args(std::env::args_os().skip(1))
         .env(OWN_MOUNTS, "1")
         .exec();
@@ -393,7 +393,7 @@ impl Mounted {
             _ if lazily => run("umount", [OsStr::new("-l"), at]),
             // umount returns when everything is in the image.
             Peer::Mount(_) | Peer::Fast(_) => {
-                let program = crate::setup::extant()?;
+                let program = crate::command::setup::extant()?;
                 child::run(Command::new(program).arg("umount").arg(at)).map(drop)
             }
             _ => run("umount", [at]),

@@ -1,13 +1,13 @@
 //! `extant-bench predict`.
 
-use crate::setup::{fresh, scratch};
+use crate::before::PAIRS;
+use crate::command::setup::{fresh, scratch};
+use crate::predict::measure::{self, Size, Workload};
+use crate::predict::model::{Costs, SharedLine};
+use crate::predict::report::{self, Prediction};
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{Volume, VolumeOptions};
-use extant_bench::before::PAIRS;
-use extant_bench::predict::measure::{self, Size, Workload};
-use extant_bench::predict::model::{Costs, SharedLine};
-use extant_bench::predict::report::{self, Prediction};
 use extant_terminal::interrupt;
 use extant_terminal::output;
 use extant_terminal::progress::Progress;
@@ -103,7 +103,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     }
     progress.done();
     if let Some(path) = &args.report {
-        let text = report::markdown(&all, costs, &crate::setup::machine());
+        let text = report::markdown(&all, costs, &crate::command::setup::machine());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
         for p in &all {
             let plot = path.with_file_name(format!("prediction-{}.svg", p.now.name));
@@ -121,7 +121,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     write!(
         out,
         "{}",
-        report::markdown(&all, costs, &crate::setup::machine())
+        report::markdown(&all, costs, &crate::command::setup::machine())
     )?;
     Ok(out.flush()?)
 }
@@ -144,7 +144,7 @@ fn shared_lines(path: &Path) -> Result<BTreeMap<String, Vec<SharedLine>>> {
     let cases = facts["cases"]
         .as_array()
         .with_context(|| format!("{}: not what bench conflicts prints", path.display()))?;
-    let rounds = extant_bench::conflicts::ROUNDS as f64;
+    let rounds = crate::conflicts::ROUNDS as f64;
     let mut all = BTreeMap::new();
     for case in cases {
         // Each line is one station, even if several places in the code touch it.

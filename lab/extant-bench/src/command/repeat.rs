@@ -1,10 +1,10 @@
 //! Benchmarks that repeat one operation, with several numbers of tasks.
 
-use crate::targets::TargetArgs;
+use crate::command::targets::TargetArgs;
+use crate::runner::{self, Contender, Report, Shape};
+use crate::table;
+use crate::workload::{OnTarget, Workload};
 use anyhow::Result;
-use extant_bench::runner::{self, Contender, Report, Shape};
-use extant_bench::table;
-use extant_bench::workload::{OnTarget, Workload};
 use extant_terminal::interrupt;
 use extant_terminal::output;
 use extant_terminal::progress::Progress;

@@ -1,8 +1,8 @@
 //! `extant-bench report`.
 
-use crate::peers;
+use crate::command::peers;
+use crate::report::{self, Params};
 use anyhow::{Result, ensure};
-use extant_bench::report::{self, Params};
 use extant_terminal::interrupt;
 use extant_terminal::output;
 use extant_terminal::progress::Progress;
@@ -46,7 +46,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
     }
     let packaged = || Path::new(LOADFILE).exists().then(|| LOADFILE.into());
     let params = Params {
-        program: crate::setup::this_program()?,
+        program: crate::command::setup::this_program()?,
         dir: args.out.clone(),
         quick: args.quick,
         long: args.long,
@@ -76,7 +76,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Cli;
+    use crate::command::Cli;
     use clap::Parser;
 
     #[test]

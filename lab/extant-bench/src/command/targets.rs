@@ -1,11 +1,11 @@
 //! The targets of a benchmark, as named on the command line.
 
-use crate::peers::{self, Mounted};
-use crate::setup::{fresh, scratch_in};
+use crate::command::peers::{self, Mounted};
+use crate::command::setup::{fresh, scratch_in};
+use crate::target::{Apart, LibTarget, OneLock, PathTarget, Target};
 use anyhow::{Context, Result, ensure};
 use extant::mkfs::MkfsOptions;
 use extant::{BlockScan, Volume, VolumeOptions};
-use extant_bench::target::{Apart, LibTarget, OneLock, PathTarget, Target};
 use extant_terminal::numbers::size;
 use extant_terminal::progress::Progress;
 use std::num::NonZeroUsize;

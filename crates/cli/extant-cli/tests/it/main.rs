@@ -6,5 +6,7 @@ mod cli;
 mod documents;
 mod images;
 mod mount;
+#[path = "terminal/text.rs"]
+mod text;
 #[path = "terminal/tmux.rs"]
 mod tmux;

@@ -144,13 +144,6 @@ fn wrong(files: &BTreeMap<String, String>) -> String {
     }
 }
 
-/// Returns the folders of sources of a crate. A program in `src/command` has another root than the library.
-fn roots(crate_path: &Path) -> Vec<PathBuf> {
-    let roots = ["src", "src/command"].map(|folder| crate_path.join(folder));
-    let is_root = |src: &PathBuf| src.join("lib.rs").exists() || src.join("main.rs").exists();
-    roots.into_iter().filter(is_root).collect()
-}
-
 /// Returns the folders of the crates of this repository, each with the rank of the folder it is in.
 fn crates() -> Vec<(usize, PathBuf)> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
@@ -215,29 +208,19 @@ fn modules_outside_the_engine_have_no_cycles_and_do_not_use_the_root() {
     for name in CRATES {
         let path = crates.iter().find(|(_, path)| path.ends_with(name));
         let path = &path.unwrap_or_else(|| panic!("{name} is in no folder")).1;
-        let roots = roots(path);
-        for src in &roots {
-            let mut found = Vec::new();
-            sources(src, &mut found);
-            // The files of a root below belong to that root.
-            let below = |file: &PathBuf| {
-                let mut others = roots.iter().filter(|root| *root != src);
-                others.any(|root| root.starts_with(src) && file.starts_with(root))
-            };
-            found.retain(|file| !below(file));
-            let files = found.iter().map(|path| {
-                let file = path.strip_prefix(src).unwrap().display().to_string();
-                (file, fs::read_to_string(path).unwrap())
-            });
-            let files: BTreeMap<String, String> = files
-                .filter(|(file, _)| {
-                    file != "lib.rs" && file != "main.rs" && !is_test(Path::new(file))
-                })
-                .collect();
-            assert!(files.len() > 1, "{name}: {} files", files.len());
-            let wrong = wrong(&files);
-            assert!(wrong.is_empty(), "{name}:\n{wrong}");
-        }
+        let src = path.join("src");
+        let mut found = Vec::new();
+        sources(&src, &mut found);
+        let files = found.iter().map(|path| {
+            let file = path.strip_prefix(&src).unwrap().display().to_string();
+            (file, fs::read_to_string(path).unwrap())
+        });
+        let files: BTreeMap<String, String> = files
+            .filter(|(file, _)| file != "lib.rs" && file != "main.rs" && !is_test(Path::new(file)))
+            .collect();
+        assert!(files.len() > 1, "{name}: {} files", files.len());
+        let wrong = wrong(&files);
+        assert!(wrong.is_empty(), "{name}:\n{wrong}");
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Without e2fsprogs the tests pass with a note, unless `CI` is set in the environment.
 
-use crate::walk;
+use crate::it::walk;
 use ext4_format::extent::{self, Extent};
 use ext4_format::htree::{self, DxEntry, IndexBlockKind, RootInit};
 use ext4_format::jbd2::{self, Commit, DescriptorWriter, LogEnd, RevokeWriter, Superblock, plan};
@@ -46,7 +46,8 @@ impl Drop for Scratch {
 
 impl Scratch {
     fn new(name: &str) -> Self {
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let name = format!("ext4-format-{name}-{}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(dir.join("tree")).unwrap();
         Self(dir)

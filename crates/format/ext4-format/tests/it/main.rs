@@ -2,6 +2,7 @@
 
 use extant_testing::walk;
 
+mod checksum;
 mod contents;
 mod fold;
 mod mke2fs;

@@ -35,7 +35,8 @@ impl Drop for Image {
 impl Image {
     /// Runs mke2fs on a sparse file; `None` if mke2fs is missing and not required.
     fn make(name: &str, bytes: u64, args: &[&str]) -> Option<Self> {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.img"));
+        let name = format!("ext4-format-{name}-{}.img", std::process::id());
+        let path = std::env::temp_dir().join(name);
         let file = File::options()
             .read(true)
             .write(true)

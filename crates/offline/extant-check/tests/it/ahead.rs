@@ -212,7 +212,7 @@ fn is_read_once(calls: Vec<Call>) {
 #[test]
 fn whole_sectors_are_read() {
     let args = ["-t", "ext4", "-b", "1024"];
-    let device = crate::image::populate_sized("16M", &args, true, 40);
+    let device = crate::it::image::populate_sized("16M", &args, true, 40);
     let disk = Disk {
         inner: device,
         speed: FAST,

@@ -1,8 +1,8 @@
 //! The verdict on chosen damage is e2fsck's, except for differences that are listed here with reasons.
 
-use crate::bases;
-use crate::chosen;
-use crate::verdict;
+use crate::it::bases;
+use crate::it::chosen;
+use crate::it::verdict;
 
 use bases::Base;
 use chosen::{DAMAGES, Places};

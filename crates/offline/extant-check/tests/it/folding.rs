@@ -1,7 +1,7 @@
 //! Directories that fold case are judged as by e2fsck.
 
-use crate::folded;
-use crate::verdict;
+use crate::it::folded;
+use crate::it::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::features::{Features, Incompat};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};

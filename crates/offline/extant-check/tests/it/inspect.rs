@@ -1,9 +1,9 @@
 //! `inspect` shows the same as debugfs on images of every shape, and no bytes make it panic.
 
-use crate::bases;
-use crate::common;
-use crate::image;
-use crate::mutant;
+use crate::it::bases;
+use crate::it::common;
+use crate::it::image;
+use crate::it::mutant;
 use bases::{Base, KINDS};
 use blockdev::MemDevice;
 use common::Rng;

@@ -1,7 +1,7 @@
 //! Quota files compared with the actual use: the verdict is e2fsck's.
 
-use crate::common;
-use crate::verdict;
+use crate::it::common;
+use crate::it::verdict;
 use blockdev::{BlockDevice, MemDevice};
 use common::Rng;
 use extant_check::{Report, Rule};

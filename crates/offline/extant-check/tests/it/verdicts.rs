@@ -1,11 +1,11 @@
 //! The verdict on an image is e2fsck's: on images of every shape that mke2fs and the engine make, and on the same images
 //! broken on purpose by a mutator that knows the format.
 
-use crate::bases;
-use crate::common;
-use crate::image;
-use crate::mutant;
-use crate::verdict;
+use crate::it::bases;
+use crate::it::common;
+use crate::it::image;
+use crate::it::mutant;
+use crate::it::verdict;
 use bases::{Base, KINDS};
 use blockdev::MemDevice;
 use common::Rng;

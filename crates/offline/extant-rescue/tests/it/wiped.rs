@@ -1,10 +1,10 @@
 //! Images with lost parts: rescued files are compared with debugfs' output before the loss, and no broken image makes
 //! a rescue panic.
 
-use crate::bases;
-use crate::common;
-use crate::image::{self, files};
-use crate::mutant;
+use crate::it::bases;
+use crate::it::common;
+use crate::it::image::{self, files};
+use crate::it::mutant;
 use bases::{Base, KINDS};
 use blockdev::{BlockDevice, MemDevice};
 use common::Rng;

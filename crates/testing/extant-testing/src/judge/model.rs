@@ -226,23 +226,6 @@ impl File {
     }
 }
 
-#[test]
-fn a_copy_may_end_with_each_block_of_its_source() {
-    let mut file = File::with(0, &[1; 10]);
-    file.write(1, 10, &[2; 12]);
-    file.copy(2, (3136, 4096), 960 / CELL, &[3; 26]);
-    let sizes = file.legal_sizes(0, 2);
-    assert_eq!(
-        sizes.into_iter().collect::<Vec<_>>(),
-        [640, 1408, 1920, 2624]
-    );
-    // A durable copy is whole.
-    assert_eq!(
-        file.legal_sizes(2, 2).into_iter().collect::<Vec<_>>(),
-        [2624]
-    );
-}
-
 /// Names of a task's directory.
 pub type Names = BTreeMap<String, FileNr>;
 

@@ -1,5 +1,4 @@
 //! The command `extant-bench`: one file for each workload.
-#![forbid(unsafe_code)]
 
 mod age;
 mod before;
@@ -23,18 +22,13 @@ mod report;
 mod setup;
 mod targets;
 
+use crate::workload::{log, small};
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use extant_bench::workload::{log, small};
 use extant_terminal::help::arranged;
 use extant_terminal::{interrupt, output};
 use repeat::RepeatArgs;
 use std::process::ExitCode;
-
-/// Inodes and names are allocated and freed by the hundred thousand, from many threads. The system's allocator takes a
-/// fifth of the time of a create, this one a twentieth.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Measure this engine and its peers
 ///
@@ -106,7 +100,8 @@ enum Workload {
     Floor(floor::FloorArgs),
 }
 
-fn main() -> ExitCode {
+/// Runs the command with the arguments of the process.
+pub fn main() -> ExitCode {
     output::speak_as("extant-bench", |_| None);
     let found = arranged(Cli::command()).get_matches();
     let args = Cli::from_arg_matches(&found).unwrap_or_else(|error| error.exit());

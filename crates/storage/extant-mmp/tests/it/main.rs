@@ -1,3 +1,0 @@
-//! Tests of the crate over its public interface, in one program.
-
-mod claims;
