@@ -94,7 +94,7 @@ impl Image {
             return;
         };
         let text = String::from_utf8_lossy(&out.stdout);
-        let clean = out.status.success() && !text.contains("Fix") && !text.contains("WARNING");
+        let clean = out.status.success() && !text.contains("? no") && !text.contains("WARNING");
         assert!(
             clean,
             "{what}: e2fsck: {text}{}",
