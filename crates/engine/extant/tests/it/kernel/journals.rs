@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use crate::kernel::contents::{make, make_by_kernel, pattern};
-use crate::kernel::tree::{kernel_tree, our_tree, same};
-use extant::VolumeOptions;
+use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
+use extant::{Volume, VolumeOptions};
 use extant_testing::mounted::{KINDS, Mounted, able, image, open_file};
 use std::path::Path;
 use std::process::Command;
@@ -134,6 +134,30 @@ fn data_in_a_journal_that_is_not_replayed() {
     }
 }
 
+/// Returns the tree of a volume whose fast commits were replayed. A record of a new name has no time of its directory, so a
+/// replay takes that of the file. The kernel reads its clock, which ticks every 4 ms, for each of them, so times of directories
+/// are those of the kernel's tree where they differ by few ticks.
+fn replayed_tree(volume: &Volume, theirs: &Tree) -> Tree {
+    let nanos = |(secs, nanos): (i64, u32)| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
+    let mut ours = our_tree(volume);
+    for (path, entry) in &mut ours {
+        let Some(other) = theirs.get(path) else {
+            continue;
+        };
+        if entry.mode & 0o170_000 == 0o040_000 {
+            for (time, other) in [
+                (&mut entry.mtime, other.mtime),
+                (&mut entry.ctime, other.ctime),
+            ] {
+                if (nanos(*time) - nanos(other)).abs() < 20_000_000 {
+                    *time = other;
+                }
+            }
+        }
+    }
+    ours
+}
+
 /// Fast commits of the kernel are replayed here. The kernel itself fails to replay an inode number that was used again,
 /// so the tree that it has in memory is the reference.
 #[test]
@@ -179,11 +203,11 @@ fn fast_commits_of_the_kernel() {
         let before = data_of(&copy);
         let v = VolumeOptions::new().read_only(true).open(&copy).unwrap();
         assert!(v.recovery().fast_changes > 100, "{:?}", v.recovery());
-        same(&our_tree(&v), &theirs, "read-only");
+        same(&replayed_tree(&v, &theirs), &theirs, "read-only");
         drop(v);
         assert!(data_of(&copy) == before, "written though read-only");
         let v = open_file(&copy);
-        same(&our_tree(&v), &theirs, "replayed");
+        same(&replayed_tree(&v, &theirs), &theirs, "replayed");
         v.close().unwrap();
         assert_clean_file(&copy, "replayed");
     }
