@@ -278,23 +278,8 @@ impl Mounted {
     }
 
     /// Unmounts the image, which must succeed; then the image contains all writes, and no loop device shows it.
-    #[track_caller]
     pub fn unmount(self) {
-        let unmount = || Command::new("umount").arg(&self.point).output().unwrap();
-        // A child process of another test may hold a file of the mount for a moment.
-        let mut out = unmount();
-        remote::wait_until(|| {
-            if !out.status.success() {
-                out = unmount();
-            }
-            out.status.success()
-        });
-        let said = String::from_utf8_lossy(&out.stderr);
-        assert!(out.status.success(), "umount: {said}");
-        // The mount name space of another test has a copy of the mount while that test runs.
-        remote::wait_until(|| !is_on_loop(&self.image));
-        assert!(!is_on_loop(&self.image), "the loop device stays");
-        std::mem::forget(self);
+        drop(self);
     }
 }
 
@@ -310,6 +295,22 @@ fn is_on_loop(image: &Path) -> bool {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.point).status();
+        let unmount = || Command::new("umount").arg(&self.point).output().unwrap();
+        let mut out = unmount();
+        if std::thread::panicking() {
+            return;
+        }
+        // A child process of another test may hold a file of the mount for a moment.
+        remote::wait_until(|| {
+            if !out.status.success() {
+                out = unmount();
+            }
+            out.status.success()
+        });
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "umount: {said}");
+        // The mount name space of another test has a copy of the mount while that test runs.
+        remote::wait_until(|| !is_on_loop(&self.image));
+        assert!(!is_on_loop(&self.image), "the loop device stays");
     }
 }
