@@ -292,7 +292,7 @@ mod tests {
     fn small_files_that_are_synced_while_open_lie_together() {
         let volume = volume();
         let place = |n: u64| {
-            let file = volume.create_new_file(&format!("/{n}")).unwrap();
+            let file = volume.create_new_file(format!("/{n}")).unwrap();
             file.write_at(&[1; 4096], 0).unwrap();
             file.sync_all().unwrap();
             file.extents().unwrap()[0].physical

@@ -309,7 +309,7 @@ mod tests {
     fn the_last_handle_of_any_slot_gives_back_what_is_set_aside() {
         let volume = crate::doc_volume();
         // Too large for the blocks that the slot sets aside for small files.
-        volume.write("/f", &[1; 20 * 4096]).unwrap();
+        volume.write("/f", [1; 20 * 4096]).unwrap();
         let [a, b] = from_two_slots(&volume, "/f");
         for _ in 0..3 {
             a.append(&[1; 4096]).unwrap();

@@ -25,6 +25,11 @@ fn mutate_records(device: &MemDevice, records: &[u64], parts: [(u64, u64); 4], r
     }
 }
 
+/// Returns the seeds of [`usable_after_damage`].
+pub fn damage_seeds() -> std::ops::Range<u64> {
+    seeds(0, 1_000, 60_000)
+}
+
 /// Breaks the records in a copy for each seed. Returns the number of copies that `read` finds usable; it may neither panic nor hang.
 pub fn usable_after_damage(
     base: &MemDevice,
@@ -33,7 +38,7 @@ pub fn usable_after_damage(
     read: impl Fn(&Arc<MemDevice>) -> bool,
 ) -> u64 {
     let mut usable = 0;
-    for seed in seeds(0, 1_000, 60_000) {
+    for seed in damage_seeds() {
         let device = Arc::new(base.snapshot());
         mutate_records(&device, records, parts, &mut Rng::new(seed));
         let begin = Instant::now();
