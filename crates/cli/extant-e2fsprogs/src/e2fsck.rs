@@ -437,10 +437,7 @@ fn called_clean(device: &OsStr, replayed: bool) -> Option<String> {
     let sb = listing::superblock(&open).ok()?;
     let state = sb.state.get();
     let needs_recovery = sb.feature_incompat.get() & Incompat::NEEDS_RECOVERY.bits() != 0;
-    let length = sb
-        .block_size()
-        .and_then(|size| sb.blocks_count().checked_mul(size.into()));
-    if length.is_none_or(|length| length > open.len())
+    if sb.volume_len().is_none_or(|length| length > open.len())
         || state & STATE_VALID == 0
         || state & STATE_ERROR != 0
         || is_due(&sb)

@@ -295,6 +295,11 @@ impl RawSuperblock {
         (log <= 6).then(|| 1024 << log)
     }
 
+    /// Returns the bytes of the file system, or `None` if its fields are out of range.
+    pub fn volume_len(&self) -> Option<u64> {
+        self.blocks_count().checked_mul(self.block_size()?.into())
+    }
+
     /// Returns the bytes.
     pub fn bytes(&self) -> &[u8; SUPERBLOCK_SIZE] {
         zerocopy::transmute_ref!(self)

@@ -338,7 +338,7 @@ impl E2Undo {
             to.zip(from).for_each(|(to, from)| *to = *from);
         }
         let superblock = RawSuperblock::parse(&superblock).ok();
-        Ok(superblock.and_then(|sb| sb.blocks_count().checked_mul(sb.block_size()?.into())))
+        Ok(superblock.and_then(|sb| sb.volume_len()))
     }
 }
 

@@ -69,7 +69,7 @@ fn guessed(dev: &dyn BlockDevice, notes: &mut Notes) -> Option<RawSuperblock> {
     let sb = guess::superblock(dev)?;
     notes.add(format!(
         "all superblocks are lost; the rest fits blocks of {} bytes and {} inodes in a group, and checksums are not verified",
-        1024_u64 << sb.log_block_size.get(), sb.inodes_per_group
+        sb.block_size()?, sb.inodes_per_group
     ));
     Some(sb)
 }

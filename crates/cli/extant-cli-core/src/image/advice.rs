@@ -3,7 +3,6 @@
 use super::failed_open::about_open;
 use super::present_content::{content, first_partition, is_disk};
 use super::store;
-use super::verified::len_by_superblock;
 use crate::address::schemes::is_remote;
 use crate::messages::advised::advised;
 use blockdev::Access;
@@ -59,7 +58,7 @@ fn about_length(image: &Path, error: anyhow::Error) -> anyhow::Error {
         let backup = ext4_image::usual_backups(&device).next();
         backup.map(|(_, sb)| sb)
     });
-    let volume = sb.and_then(|sb| len_by_superblock(&sb));
+    let volume = sb.and_then(|sb| sb.volume_len());
     if let Some(volume) = volume.filter(|_| is_remote(image)) {
         let device = store::open(image, Access::ReadOnly);
         return match device {

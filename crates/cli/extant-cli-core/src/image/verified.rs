@@ -53,13 +53,9 @@ fn file_system_len(image: &dyn BlockDevice) -> Result<u64> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     image.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     let superblock = RawSuperblock::parse(&bytes).context("its superblock")?;
-    len_by_superblock(&superblock).context("its superblock has too many blocks")
-}
-
-/// Returns the bytes of the file system that a superblock describes, or `None` if its fields are out of range.
-pub(super) fn len_by_superblock(superblock: &RawSuperblock) -> Option<u64> {
-    let block = superblock.block_size()?;
-    superblock.blocks_count().checked_mul(block.into())
+    superblock
+        .volume_len()
+        .context("its superblock has too many blocks")
 }
 
 /// Returns whether a hash tree is behind the file system on a device. Returns `false` without
@@ -78,7 +74,7 @@ pub fn has_tree_behind(image: &dyn BlockDevice) -> std::io::Result<bool> {
     image.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     let size = RawSuperblock::parse(&bytes)
         .ok()
-        .and_then(|superblock| len_by_superblock(&superblock));
+        .and_then(|superblock| superblock.volume_len());
     let Some(size) = size.filter(|&size| is_inside(size, magic.len())) else {
         return Ok(false);
     };
