@@ -1,7 +1,6 @@
 //! Arguments from C, results to C: checked pointers, errors as negative numbers with a text, no panic beyond.
 
 use engine::Error;
-use engine::mkfs::MkfsError;
 use extant_offline::errno_of;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
@@ -44,14 +43,6 @@ impl From<extant_offline::Failure> for Fail {
 impl From<Errno> for Fail {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno.0)
-    }
-}
-
-/// Returns the error of making a volume. That of a system call keeps its number.
-pub fn mkfs_failed(error: MkfsError) -> Fail {
-    match &error {
-        MkfsError::Io { source, .. } => Fail::Text(errno_of(source), error.to_string()),
-        _ => Fail::Engine(error.into()),
     }
 }
 

@@ -17,7 +17,7 @@ mod trees;
 use border::{Errno, Fail, call, call_long, handle, path, text, to_c};
 use engine::mkfs::{self, MkfsOptions};
 use engine::{
-    Dir, File, FileType, Metadata, OpenOptions, SetAttributes, SetTime, SetXattr, Timestamp,
+    Dir, Error, File, FileType, Metadata, OpenOptions, SetAttributes, SetTime, SetXattr, Timestamp,
     Volume, VolumeOptions,
 };
 use open_file::OpenFile;
@@ -143,9 +143,9 @@ pub unsafe extern "C" fn extant_create(
             Some(source) => mkfs::prepare_from(&options, source),
             None => mkfs::prepare(&options),
         };
-        let made = made.map_err(border::mkfs_failed)?;
+        let made = made.map_err(Error::from)?;
         let device = engine::blockdev::FileDevice::create(at, made.size())?;
-        made.write(&device).map_err(border::mkfs_failed)?;
+        made.write(&device).map_err(Error::from)?;
         drop(device);
         // SAFETY: the header asks for a place.
         unsafe { to_c(Volume::open(at)?, out) }
