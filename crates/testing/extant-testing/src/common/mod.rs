@@ -176,20 +176,30 @@ pub fn copy_image(from: impl AsRef<Path>, to: impl AsRef<Path>) {
 /// # Panics
 /// The file cannot be read.
 pub fn data_of(path: impl AsRef<Path>) -> (u64, Vec<(u64, Vec<u8>)>) {
-    use rustix::fs::{SeekFrom, seek};
     let file = std::fs::File::open(path).unwrap();
-    let len = file.metadata().unwrap().len();
-    let (mut at, mut pieces) = (0, Vec::new());
+    let pieces = data_ranges(&file).into_iter().map(|(start, end)| {
+        let mut bytes = vec![0; usize::try_from(end - start).unwrap()];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, start).unwrap();
+        (start, bytes)
+    });
+    (file.metadata().unwrap().len(), pieces.collect())
+}
+
+/// Returns where the data of a file begin and end, between its holes.
+///
+/// # Panics
+/// The file cannot be searched.
+pub fn data_ranges(file: &std::fs::File) -> Vec<(u64, u64)> {
+    use rustix::fs::{SeekFrom, seek};
+    let (mut at, mut ranges) = (0, Vec::new());
     loop {
-        let start = match seek(&file, SeekFrom::Data(at)) {
+        let start = match seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
-            Err(rustix::io::Errno::NXIO) => return (len, pieces),
+            Err(rustix::io::Errno::NXIO) => return ranges,
             Err(error) => panic!("the data of a file: {error}"),
         };
-        at = seek(&file, SeekFrom::Hole(start)).unwrap();
-        let mut bytes = vec![0; usize::try_from(at - start).unwrap()];
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, start).unwrap();
-        pieces.push((start, bytes));
+        at = seek(file, SeekFrom::Hole(start)).unwrap();
+        ranges.push((start, at));
     }
 }
 

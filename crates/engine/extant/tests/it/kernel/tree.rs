@@ -1,5 +1,6 @@
 //! The visible state of a tree, through the kernel and through this engine.
 
+use crate::common::data_ranges;
 use extant::{Dir, FileType, Timestamp};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -42,20 +43,6 @@ pub fn kernel_xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
-pub fn kernel_data(file: &std::fs::File, size: u64) -> Vec<(u64, u64)> {
-    use rustix::fs::{SeekFrom, seek};
-    let mut parts = Vec::new();
-    let mut at = 0;
-    while at < size {
-        let Ok(from) = seek(file, SeekFrom::Data(at)) else {
-            break;
-        };
-        at = seek(file, SeekFrom::Hole(from)).unwrap();
-        parts.push((from, at));
-    }
-    parts
-}
-
 pub fn kernel_tree(root: &Path) -> Tree {
     let mut tree = Tree::new();
     let mut todo = vec![root.to_path_buf()];
@@ -67,7 +54,7 @@ pub fn kernel_tree(root: &Path) -> Tree {
         let meta = std::fs::symlink_metadata(&path).unwrap();
         let mut data = Vec::new();
         let content = if meta.is_file() {
-            data = kernel_data(&std::fs::File::open(&path).unwrap(), meta.len());
+            data = data_ranges(&std::fs::File::open(&path).unwrap());
             std::fs::read(&path).unwrap()
         } else if meta.is_symlink() {
             std::fs::read_link(&path)
