@@ -25,9 +25,21 @@ pub(super) fn answer(called: &Called) -> Answered {
         return Err(refuse(usage));
     };
     let mut image = image.clone();
+    // Ignore a file that cannot be read, because `fits` and `extant undo` report it.
+    let read = || E2Undo::read(File::open(file).ok()?).ok()?;
+    let theirs = if taken.has('v') || taken.value('o').is_none() {
+        read()
+    } else {
+        None
+    };
     let offset = match taken.value('o') {
         Some(offset) => Some(offset.to_owned()),
-        None => offset_of(file.as_ref()).map(|offset| offset.to_string().into()),
+        // The offset of the volume, if it is not zero.
+        None => theirs
+            .as_ref()
+            .map(E2Undo::offset)
+            .filter(|offset| *offset > 0)
+            .map(|offset| offset.to_string().into()),
     };
     if let Some(offset) = offset {
         image.push("@offset=");
@@ -36,11 +48,8 @@ pub(super) fn answer(called: &Called) -> Answered {
     if taken.has('n') || taken.has('v') {
         fits(file.as_ref(), image.as_ref(), taken.has('f'))?;
     }
-    if taken.has('v') {
-        let theirs = File::open(file).map_err(Error::from).and_then(E2Undo::read);
-        let theirs = theirs.with_context(|| Path::new(file).display().to_string())?;
-        let lines = theirs.map_or_else(String::new, |theirs| theirs.replayed());
-        call::write(lines.as_bytes()).map_err(anyhow::Error::msg)?;
+    if let Some(theirs) = theirs.filter(|_| taken.has('v')) {
+        call::write(theirs.replayed().as_bytes())?;
     }
     if taken.has('n') {
         return Ok(Answer::Done(0));
@@ -61,13 +70,6 @@ fn fits(file: &Path, image: &Path, force: bool) -> anyhow::Result<()> {
         Some(undo) if !force => undo.check(&device).with_context(shown),
         _ => Ok(()),
     }
-}
-
-/// Returns the offset of the volume according to an undo file of e2fsprogs, if the offset is not zero.
-fn offset_of(file: &Path) -> Option<u64> {
-    // Ignore a file that cannot be read, because `extant undo` reports it.
-    let theirs = E2Undo::read(File::open(file).ok()?).ok()??;
-    Some(theirs.offset()).filter(|offset| *offset > 0)
 }
 
 /// Prints the header of an undo file.
