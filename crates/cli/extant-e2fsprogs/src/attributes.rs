@@ -69,7 +69,7 @@ fn each<T>(
                 let addresses = expand(&volume, &address, NoMatch::Fails)?;
                 Ok((volume, addresses))
             });
-            // The error of an interrupted search is no failure of the operand.
+            // An interrupt ends the program, and is not an error of this operand.
             interrupt::check()?;
             let (volume, addresses) = match found {
                 Ok(found) => found,
@@ -564,10 +564,14 @@ impl Change {
         let setting = |what: &str, e: &dyn std::fmt::Display| {
             format!("{e} while setting {what} on {}", shown(Some(place), path))
         };
-        let change = |set: SetAttributes| match below(place, path) {
-            Some(below) => place.dir.set_symlink_attributes(below, &set),
-            None => place.set_attributes(&set, false),
+        let change = |what: &str, set: SetAttributes| {
+            let done = match below(place, path) {
+                Some(below) => place.dir.set_symlink_attributes(below, &set),
+                None => place.set_attributes(&set, false),
+            };
+            done.map_err(|e| setting(what, &e))
         };
+        let unchanged = SetAttributes::default();
         if self.has_flags {
             let old = a.flags() & USER_VISIBLE;
             let new = self.new_flags(old, a.is_dir());
@@ -581,26 +585,25 @@ impl Change {
                 let error = plain(&Errno::OPNOTSUPP.into());
                 return Err(setting("flags", &error));
             }
-            let set = SetAttributes {
-                flags: Some(new),
-                ..Default::default()
-            };
-            change(set).map_err(|e| setting("flags", &e))?;
+            let flags = Some(new);
+            change("flags", SetAttributes { flags, ..unchanged })?;
         }
-        // One after the other, as on the host, so that the message names the one that fails.
-        if let Some(generation) = self.generation {
+        // Set the attributes one by one, as on the host, so that the message names what failed.
+        if let generation @ Some(_) = self.generation {
             let set = SetAttributes {
-                generation: Some(generation),
-                ..Default::default()
+                generation,
+                ..unchanged
             };
-            change(set).map_err(|e| setting("version", &e))?;
+            change("version", set)?;
         }
-        if let Some(project) = self.project {
-            let set = SetAttributes {
-                project: Some(project),
-                ..Default::default()
-            };
-            change(set).map_err(|e| setting("project", &e))?;
+        if let project @ Some(_) = self.project {
+            change(
+                "project",
+                SetAttributes {
+                    project,
+                    ..unchanged
+                },
+            )?;
         }
         Ok(a.is_dir())
     }
