@@ -42,7 +42,7 @@ pub fn print(answer: impl AsRef<[u8]>) -> Answered {
     Ok(Answer::Done(0))
 }
 
-/// Writes to standard output. A reader that has closed it is no failure.
+/// Writes to standard output. A pipe that the reader has closed is not an error.
 pub fn write(bytes: &[u8]) -> Result<(), String> {
     let mut out = std::io::stdout();
     match out.write_all(bytes).and_then(|()| out.flush()) {

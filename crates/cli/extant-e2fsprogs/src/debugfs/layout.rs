@@ -58,7 +58,7 @@ pub(super) const REQUESTS: &[(&[&str], usize, usize)] = &[
     (&["get_quota", "gq"], 2, 2),
     (&["dump_mmp"], 0, 1),
     (&["logdump"], 0, usize::MAX),
-    // With -l. The other forms change the image.
+    // Only with -l. Without it, these requests change the image.
     (&["set_block_group", "set_bg"], 1, 1),
     (&["set_inode_field", "sif"], 1, 1),
     (&["set_super_value", "ssv"], 1, 1),

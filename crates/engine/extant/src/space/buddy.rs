@@ -386,7 +386,7 @@ impl Buddy {
     /// Finds the longest run of free blocks, or the first from `from` on of `want`, with its length up to `want`.
     pub fn longest(&self, want: u32, from: u32) -> Option<(u32, u32)> {
         let largest = self.largest_order()?;
-        // A run of four times as many blocks as the largest aligned one, less one, would hold a larger aligned one.
+        // A run of `4 << largest` blocks would hold an aligned one of a larger order.
         if want < 4 << largest
             && let Some(start) = self.run(want, from)
         {

@@ -1,4 +1,4 @@
-//! Checksums of extant-checksum beside those of another crate.
+//! Compares the checksums of extant-checksum with those of another crate.
 
 use extant_checksum::{RECORD, crc32c, crc32c_record};
 use proptest::prelude::*;

@@ -153,7 +153,7 @@ fn attributes_in_images_are_those_of_a_mount() {
         let sorted = |text: String| {
             let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
             let lines = text.lines().map(words);
-            // Above the root of a mount is a directory of the host.
+            // The parent of a mount's root is a directory of the host.
             let mut lines: Vec<String> = lines.filter(|line| !line.ends_with(" /..")).collect();
             lines.sort();
             lines
@@ -281,7 +281,7 @@ fn messages_about_attributes_in_images_name_the_image() {
             told(&failed)
         );
     }
-    // A flag that every file of a volume has already is no change of the mapping.
+    // Setting a flag that all files of a volume have already does not change the mapping.
     let same = place.ours("chattr +e d.img:/f; chattr -e b.img:/f; chattr =d b.img:/f");
     assert_eq!((same.status.code(), told(&same)), (Some(0), String::new()));
     // If one match of a pattern fails, the other matches and the other operands are changed.

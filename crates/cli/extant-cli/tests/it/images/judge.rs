@@ -105,7 +105,7 @@ fn of_file(path: &Path) -> Option<(Verdict, String)> {
     let out = e2fsck(&["-fp"], path);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let text = text + &String::from_utf8_lossy(&out.stderr);
-    // Without a code e2fsck was killed.
+    // e2fsck has no exit code if it was killed.
     let verdict = match out.status.code()? {
         // e2fsck repairs descriptors before its first pass (a wrong count of unused inodes, a last group without a
         // bitmap), but its exit code does not show that.
