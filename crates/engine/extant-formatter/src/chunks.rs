@@ -1,4 +1,4 @@
-//! Long lists of items in chunks. A list grows without being copied, and two lists are joined without being copied. The
+//! Long lists of items in chunks. A list grows without being copied, and two long lists are joined without being copied. The
 //! memory of one context serves the next, because memory fresh from the system costs a page fault and a clearing for
 //! every page.
 
@@ -67,9 +67,21 @@ impl<T> Chunks<T> {
         self.chunks.push(chunk);
     }
 
-    /// Takes over the items of `other`.
+    /// Takes over the items of `other`. Chunks that are copied, because they fit behind the last items, stay there empty, for
+    /// [`Spare::recycle`].
     pub fn append(&mut self, other: &mut Self) {
-        self.chunks.append(&mut other.chunks);
+        other
+            .chunks
+            .retain_mut(|chunk| match self.chunks.last_mut() {
+                Some(last) if last.len() + chunk.len() <= CHUNK => {
+                    last.append(chunk);
+                    true
+                }
+                _ => {
+                    self.chunks.push(std::mem::take(chunk));
+                    false
+                }
+            });
     }
 
     /// Takes the items for which `belongs` is true, in order; the others stay, in order.
@@ -206,6 +218,27 @@ mod tests {
         );
         let order: Vec<u32> = all.iter().copied().collect();
         assert!(order.is_sorted());
+    }
+
+    /// Many short lists, as of many small contexts, take no more memory than one list.
+    #[test]
+    fn short_lists_share_chunks() {
+        let spare = Spare::default();
+        spare.recycle(Chunks::from((0..20_000).collect::<Vec<_>>()));
+        let kept = spare.0.lock().len();
+        let mut all = Chunks::default();
+        for list in 0..2000 {
+            let mut part = Chunks::default();
+            (0..3).for_each(|i| part.push_in(list * 10 + i, &spare));
+            all.append(&mut part);
+            assert!(part.is_empty());
+            spare.recycle(part);
+        }
+        assert_eq!((all.len(), all.chunks.len()), (6000, 6));
+        assert!(all.iter().is_sorted());
+        assert!(all.positions().all(|(p, item)| all[p] == *item));
+        // The other parts gave their chunks back.
+        assert_eq!(spare.0.lock().len() + 6, kept);
     }
 
     #[test]
