@@ -234,6 +234,7 @@ impl Formatter {
             hasher: &self.hasher,
             gaps: Mutex::new(&mut self.gaps),
             crew: Crew::of(self.threads),
+            keeps_room: items.keeps_room,
         };
         let xattrs = XattrBatch {
             blocks: &mut self.xattrs,

@@ -501,6 +501,7 @@ impl<'p, 's, 'a, 'i> InodePhase<'p, 's, 'a, 'i> {
             indexed: core.flags & flags::INDEX != 0,
             init,
             new_parent,
+            keeps_room: self.shared.keeps_room,
             names: &self.net,
             hasher: &hasher,
             crew: &self.shared.crew,

@@ -168,6 +168,8 @@ pub struct ItemList {
     pub reserved_blocks: u64,
     /// Items that may be logged before the budget is asked again.
     pub credits: u64,
+    /// The items were durable by fast commits. More names may follow in the same way, so directories keep room for them.
+    pub keeps_room: bool,
 }
 
 impl ItemList {

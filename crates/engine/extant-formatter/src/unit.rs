@@ -27,6 +27,8 @@ pub(super) struct Shared<'s, 'a> {
     pub hasher: &'s DirHasher,
     pub gaps: Mutex<&'s mut Gaps, locks::FormatterShared>,
     pub crew: Crew,
+    /// Directories keep room for the names that follow.
+    pub keeps_room: bool,
 }
 
 /// The output of some units.

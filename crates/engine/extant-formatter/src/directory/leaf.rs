@@ -309,11 +309,12 @@ impl Leaf<'_> {
         // New names need not be searched for in any leaf.
         let wanted = WantedNames::new(if are_new { &[] } else { self.changes });
         let mut merged = Merged::folded(page, known.checked, &wanted, &mut pending)?;
+        let before = merged.bytes;
         merged.extend(pending.adds());
         if !merged.changed {
             return Ok(Vec::new());
         }
-        if merged.bytes <= shape.usable() {
+        if merged.bytes <= shape.full().max(before) {
             let mut bytes = block_memory::unset(shape.block_size);
             let end = merged.write(page, &mut bytes, shape)?;
             let hash = self.entry.hash;
@@ -356,7 +357,7 @@ impl Leaf<'_> {
     ) -> Result<Option<NewLeaf>, FormatError> {
         let (last, there) = (usize::from(end.last), usize::from(end.bytes));
         let more: usize = self.changes.iter().map(|c| rec_len_for(c.name.len())).sum();
-        if there + more > shape.usable() {
+        if there + more > shape.full() {
             return Ok(None);
         }
         let mut bytes = block_memory::unset(shape.block_size);
@@ -481,6 +482,7 @@ mod tests {
     #[test]
     fn names_of_the_device_are_checked() {
         let shape = Shape {
+            keeps_room: false,
             block_size: 1024,
             csum: false,
             filetype: false,
@@ -520,7 +522,7 @@ mod tests {
             changes in proptest::collection::btree_map(0u8..60, proptest::option::of(12u32..99), 0..8),
             csum in proptest::prelude::any::<bool>(),
         ) {
-            let shape = Shape { block_size: 1024, csum, filetype: true, large_dir: false, seed: 7 };
+            let shape = Shape { block_size: 1024, csum, filetype: true, large_dir: false, keeps_room: false, seed: 7 };
             let names: Vec<_> = (0..60).map(|n| format!("{n:0width$}", width = 1 + n % 9)).collect();
             let ftype = FileType::Regular;
             let items: Vec<_> = there
@@ -555,9 +557,9 @@ mod tests {
         fn new_names_need_no_reading(
             there in 1usize..40,
             new in proptest::collection::vec(1usize..60, 1..12),
-            csum in proptest::prelude::any::<bool>(),
+            (csum, keeps_room) in proptest::prelude::any::<(bool, bool)>(),
         ) {
-            let shape = Shape { block_size: 1024, csum, filetype: true, large_dir: false, seed: 7 };
+            let shape = Shape { block_size: 1024, csum, filetype: true, large_dir: false, keeps_room, seed: 7 };
             let hasher = DirHasher::new(1, false, [1, 2, 3, 4]).unwrap();
             let ftype = FileType::Regular;
             let name = |kind: char, n: usize, len: usize| format!("{kind}{n:0len$}").into_bytes();
@@ -626,8 +628,10 @@ mod tests {
             block in proptest::sample::select(vec![1024usize, 2048, 4096]),
             full in 1usize..20,
             batches in proptest::collection::vec((1usize..=255, 1usize..60, 0usize..64), 1..120),
+            keeps_room in proptest::prelude::any::<bool>(),
         ) {
-            let usable = block - 12;
+            let shape = Shape { block_size: block, csum: true, filetype: true, large_dir: false, keeps_room, seed: 7 };
+            let usable = shape.usable();
             let bytes = |leaf: &[usize]| leaf.iter().map(|n| rec_len_for(*n)).sum::<usize>();
             // Leaves of short names, full.
             let mut leaves = vec![vec![8usize; usable / 16]; full];
@@ -638,7 +642,7 @@ mod tests {
                 let mut lens = leaves[at].clone();
                 lens.splice(lens.len() / 2..lens.len() / 2, std::iter::repeat_n(len, count));
                 came += count * rec_len_for(len);
-                if bytes(&lens) <= usable {
+                if bytes(&lens) <= shape.full() {
                     leaves[at] = lens;
                     continue;
                 }
@@ -653,7 +657,7 @@ mod tests {
                     cut.iter().map(|(_, l)| l.iter().map(|i| i.name.len()).collect()).collect();
                 leaves.splice(at..=at, new);
             }
-            let half = usable / 2;
+            let half = shape.full() / 2;
             let paid = full * (usable - half) + came;
             proptest::prop_assert!(
                 cuts * (half - 264) <= paid,

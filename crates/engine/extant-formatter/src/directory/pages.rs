@@ -60,7 +60,10 @@ impl<'a, 'w> Dir<'a, 'w> {
         map: &'a mut dyn DirBlocks,
         update: &'a DirUpdate<'a>,
     ) -> Self {
-        let shape = Shape::new(ws.geometry, update.seed);
+        let shape = Shape {
+            keeps_room: update.keeps_room,
+            ..Shape::new(ws.geometry, update.seed)
+        };
         Self {
             ws,
             map,

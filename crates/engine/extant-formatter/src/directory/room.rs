@@ -29,16 +29,18 @@ const UNLIMITED: u64 = u64::MAX / 2;
 /// Number of bytes of names that may be added to a directory, whatever their hashes, before a name can find the index
 /// full.
 ///
-/// A leaf that is split into *n* leaves has *n* − 1 times half a leaf of names more than the half that a leaf may have
-/// without a split, except for a record each. So existing leaves are cut without new names at most once, and each
-/// further cut takes half a leaf of new names. That is the bound for many names. Where few leaves are to come, one cut
-/// for each name is the bound.
+/// A leaf is split when it has more than [`Shape::full`] bytes. A leaf that is split into *n* leaves has *n* − 1 times half of that
+/// more than the half that a leaf may have without a split, except for a record each. So existing leaves are cut without new
+/// names at most once, and each further cut takes half a full leaf of new names. That is the bound for many names. Where few leaves
+/// are to come, one cut for each name is the bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     /// Leaves that any directory may have, in whatever order they came.
     always: u64,
     /// Bytes of a leaf.
     usable: u64,
+    /// Half of the bytes with which a leaf is full.
+    half: u64,
     /// Least allowance of a directory with at most a quarter of those leaves.
     plenty: u64,
 }
@@ -46,7 +48,10 @@ pub struct Allowance {
 impl Allowance {
     /// Computes the limits of a volume's directories.
     pub fn new(geometry: &Geometry) -> Self {
-        let shape = Shape::new(geometry, 0);
+        let shape = Shape {
+            keeps_room: geometry.features.has_fast_commit(),
+            ..Shape::new(geometry, 0)
+        };
         // A root that gets its last level has two entries.
         let always = (shape.capacity(IndexBlockKind::Root) as u64 - 2) * again(&shape) - 1;
         let mut of = Self {
@@ -56,6 +61,7 @@ impl Allowance {
                 UNLIMITED
             },
             usable: shape.usable() as u64,
+            half: shape.full() as u64 / 2,
             plenty: 0,
         };
         // More leaves leave room for fewer names.
@@ -83,9 +89,8 @@ impl Allowance {
 
     /// Returns the allowance of a directory of this many leaves whose index can take `more` leaves.
     fn bytes(&self, more: u64, leaves: u64) -> u64 {
-        let half = self.usable / 2;
-        let cuts = more.saturating_mul(half - LARGEST.min(half));
-        let free = leaves.saturating_mul(self.usable - half);
+        let cuts = more.saturating_mul(self.half.saturating_sub(LARGEST));
+        let free = leaves.saturating_mul(self.usable - self.half);
         cuts.saturating_sub(free)
             .max(more.saturating_mul(SHORT))
             .min(UNLIMITED)
@@ -177,6 +182,7 @@ impl DirReader<'_> {
             indexed: self.indexed,
             init: None,
             new_parent: None,
+            keeps_room: false,
             names: &names,
             hasher: self.hasher,
             crew: &Crew::of(1),

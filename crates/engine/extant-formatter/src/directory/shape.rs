@@ -24,6 +24,8 @@ pub(super) struct Shape {
     pub csum: bool,
     pub filetype: bool,
     pub large_dir: bool,
+    /// The names that follow must find room in their leaf.
+    pub keeps_room: bool,
     /// Checksum seed of the inode.
     pub seed: u32,
 }
@@ -36,6 +38,7 @@ impl Shape {
             csum: features.has_metadata_csum(),
             filetype: features.has_filetype(),
             large_dir: features.has_large_dir(),
+            keeps_room: false,
             seed,
         }
     }
@@ -43,6 +46,15 @@ impl Shape {
     /// Returns the bytes of a block that names can use.
     pub fn usable(&self) -> usize {
         dir_entry::usable(self.block_size, self.csum)
+    }
+
+    /// Returns the bytes of names up to which a leaf takes new ones without a split.
+    pub fn full(&self) -> usize {
+        if self.keeps_room {
+            self.usable() / 4 * 3
+        } else {
+            self.usable()
+        }
     }
 
     /// Returns the most entries of an index block.

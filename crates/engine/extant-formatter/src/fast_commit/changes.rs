@@ -19,10 +19,12 @@
 use super::mappings::Mappings;
 use super::records::{Records, WantedRecord};
 use super::room::NameRoom;
+use super::transaction_size::TransactionSize;
 use crate::error::Result;
 use crate::item::{
     InodeEvent, InodeItem, ItemList, MapItem, MiscEvent, NameEvent, NameItem, Stamp,
 };
+use ext4_format::geometry::Geometry;
 use ext4_format::inode::flags;
 use ext4_format::jbd2::{FastChange, FastName};
 use ext4_format::xattr::XattrSet;
@@ -88,6 +90,14 @@ pub struct SincePush {
     mappings: Mappings,
     /// Inodes whose extended attributes fast commits have set.
     attributed: BTreeSet<InodeNr>,
+    size: TransactionSize,
+}
+
+impl SincePush {
+    /// Returns the number of blocks that the next transaction changes at most, without the superblock.
+    pub fn most_blocks(&self, geometry: &Geometry) -> u64 {
+        self.size.blocks(&self.room, geometry)
+    }
 }
 
 type Lives<'i> = BTreeMap<InodeNr, Life<'i>>;
@@ -106,6 +116,7 @@ pub fn changes(
     if features.has_bigalloc() || !features.has_extents() {
         return Ok(None);
     }
+    since.size.add(items, records.born, records.geometry);
     let Some((mut lives, names)) = sorted(items) else {
         return Ok(None);
     };
@@ -122,8 +133,14 @@ pub fn changes(
         // The formatter drops an inode that one batch makes and frees, and its number would stay in use. The record of a
         // freed inode clears the attributes on the device, not those of earlier fast commits.
         let is_changed = records.born.contains(&ino) || since.attributed.contains(&ino);
-        if life.is_freed() && (is_changed || !since.mappings.end(ino, records, &mut out)?) {
-            return Ok(None);
+        if life.is_freed() {
+            if is_changed {
+                return Ok(None);
+            }
+            let Some(extents) = since.mappings.end(ino, records, &mut out)? else {
+                return Ok(None);
+            };
+            since.size.add_freed(extents);
         }
         if (life.born.is_some() || life.is_freed()) && !put(ino, life, &mut out)? {
             return Ok(None);

@@ -100,15 +100,16 @@ impl Mappings {
         Ok(map.extents() <= IN_INODE)
     }
 
-    /// Removes the whole mapping of an inode that is freed. Returns false if fast commits cannot express the removal.
+    /// Removes the whole mapping of an inode that is freed. Returns its number of extents, or `None` if fast commits cannot express
+    /// the removal.
     pub(super) fn end(
         &mut self,
         ino: InodeNr,
         records: &Records<'_>,
         out: &mut Vec<FastChange>,
-    ) -> Result<bool> {
+    ) -> Result<Option<u64>> {
         let before = std::mem::take(self.of(ino, false, records)?);
-        Ok(cut_all(ino, &before, out))
+        Ok(cut_all(ino, &before, out).then(|| before.extents()))
     }
 }
 

@@ -6,6 +6,7 @@ mod mappings;
 mod records;
 mod replay;
 mod room;
+mod transaction_size;
 
 use ext4_format::inode::flags;
 

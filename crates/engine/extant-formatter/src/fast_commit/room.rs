@@ -22,6 +22,7 @@ use std::collections::btree_map::Entry;
 #[derive(Default)]
 pub(super) struct NameRoom {
     directories: BTreeMap<InodeNr, Option<Directory>>,
+    leaves: u64,
 }
 
 /// Directory on disk, and the names that fast commits add.
@@ -49,8 +50,29 @@ impl NameRoom {
 
     /// Adds a name. Returns false if the directory might grow, or if [`NameRoom::can_express`] returns false.
     pub(super) fn take(&mut self, item: &NameItem, records: &Records<'_>) -> bool {
-        self.directory(item.dir, records)
-            .is_some_and(|directory| directory.take(item, records).unwrap_or(false))
+        let Some(directory) = self.directory(item.dir, records) else {
+            return false;
+        };
+        let before = directory.leaves.len();
+        let takes = directory.take(item, records).unwrap_or(false);
+        let new = if directory.indexed || directory.blocks < 2 {
+            directory.leaves.len() - before
+        } else {
+            // The formatter puts a name into any block with room.
+            1
+        };
+        self.leaves += new as u64;
+        takes
+    }
+
+    /// Returns the number of directories with changes.
+    pub(super) fn directories(&self) -> u64 {
+        self.directories.len() as u64
+    }
+
+    /// Returns the number of leaves that take names, at most.
+    pub(super) fn leaves(&self) -> u64 {
+        self.leaves
     }
 
     fn directory(&mut self, dir: InodeNr, records: &Records<'_>) -> Option<&mut Directory> {

@@ -26,6 +26,7 @@ pub(crate) enum Rule {
     ImageIsABlock,
     RevokedIsNotLogged,
     NoMoreThanATransaction,
+    FastCommitsFit,
     // The journal
     LogHasRoom,
     LogHeadInside,
@@ -64,6 +65,7 @@ impl Rule {
             Self::ImageIsABlock => "an image is as long as a block",
             Self::RevokedIsNotLogged => "a block that is revoked is not logged with it",
             Self::NoMoreThanATransaction => "a batch is no larger than a transaction",
+            Self::FastCommitsFit => "what fast commits made durable fits one transaction",
             Self::LogHasRoom => "what is logged fits the room left in the log",
             Self::LogHeadInside => "the log's head is inside the log",
             Self::CommitBehindItsBlocks => "a commit block is behind the blocks that it commits",

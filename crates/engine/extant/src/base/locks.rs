@@ -115,8 +115,12 @@ lock_class!(
     pub(crate) Formatter = "formatter"
 );
 lock_class!(
-    /// Fast commits: one at a time.
+    /// Fast commits that are put together: one at a time.
     pub(crate) FastCommit = "fast commit"
+);
+lock_class!(
+    /// Fast commits that are written: one at a time.
+    pub(crate) FastArea = "area of fast commits"
 );
 lock_class!(
     /// Items that are durable by fast commits and not formatted.

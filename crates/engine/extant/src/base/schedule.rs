@@ -12,6 +12,10 @@ pub enum Point {
     BlockRead,
     /// The pages of a file were written, and its commit is about to be made durable.
     FsyncWritten,
+    /// A fast commit is put together, and is about to take the lock of the area.
+    FastCommitQueued,
+    /// A fast commit is about to be written, and the next one may begin.
+    FastCommitBegun,
     /// A list of inodes was taken to be written back, and none of them is written.
     WriteBackTaken,
     /// A name was found to lead to an inode, which is not looked up yet.

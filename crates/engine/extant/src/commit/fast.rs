@@ -1,14 +1,17 @@
 //! Fast commits [ext4's area behind the log]: an fsync writes the items of the open context as they are, and a later
 //! push formats them.
 //!
-//! The steps of a fast commit, one at a time:
+//! The steps of a fast commit:
 //! 1. Transactions that were logged before become durable. A fast commit continues the last of them, and is valid only
 //!    with it.
 //! 2. The open context is closed. Its items, as changes of fast commits, continue the area.
 //! 3. A flush, if data were written since the last one, because neither a mapping nor a larger size may be durable
 //!    before its data.
 //! 4. The sectors of the area that change, then a flush. The context is durable. The first write of a block is whole, so
-//!    that zeros follow the last tail. The next fast commit begins after the flush, with the same bytes up to that tail.
+//!    that zeros follow the last tail. The next fast commit has the same bytes up to that tail.
+//!
+//! The first two steps are one fast commit's at a time, and so are the last two. A thread takes the lock of the area before it
+//! releases the writer's. So the next fast commit is put together while this one is written, and is written after its flush.
 //!
 //! Its items wait in `unformatted` for the next push, which formats them as a transaction before the items of the
 //! push's context. From that transaction's commit block on, the fast commits are those of an earlier transaction, and
@@ -22,14 +25,15 @@
 
 use super::Committer;
 use crate::base::error::Result;
-use crate::base::locks::{self, Mutex};
+use crate::base::locks::{self, Mutex, MutexGuard};
 use crate::base::planted::{self, Fault};
+use crate::base::schedule::{self, Point};
 use crate::commit::journal::{Journal, LogArea};
 use crate::commit::stages::PushWatch;
 use ext4_format::InodeNr;
 use ext4_format::jbd2::{FastChange, FastPiece, FastWriter};
 use extant_formatter::fast_commit::{self, Records, SincePush};
-use extant_formatter::item::{BitsItem, InodeEvent, ItemList};
+use extant_formatter::item::{InodeEvent, ItemList};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,8 +42,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Default)]
 pub(super) struct Unformatted {
     pub items: ItemList,
-    /// Sum of [`weight`] over the items.
-    weight: usize,
     /// True if a fast commit has expressed a change. Items that cancel each other out express no change.
     has_changes: bool,
     /// Inodes that these items make.
@@ -47,13 +49,8 @@ pub(super) struct Unformatted {
     since: SincePush,
     /// The items free blocks or inode numbers, which only a push releases.
     frees: bool,
-}
-
-/// Returns the number of items that these items count as, for the size of their transaction. An item about a long run of blocks
-/// changes a bitmap and a descriptor in each of many groups.
-fn weight(items: &ItemList, blocks_per_group: u32) -> usize {
-    let groups = |bits: &BitsItem| (bits.len / blocks_per_group.max(1)) as usize;
-    items.len() + items.bits.iter().map(groups).sum::<usize>()
+    /// Most blocks that the transaction of these items changes.
+    pub most_blocks: u64,
 }
 
 /// Returns true if blocks or inode numbers become free by these items.
@@ -68,10 +65,14 @@ fn frees(items: &ItemList) -> bool {
 /// The fast commits of a volume with the feature `fast_commit`.
 pub(crate) struct FastCommits {
     area: Arc<LogArea>,
-    /// Most items that wait for a push: as few as surely fit one transaction.
-    most: usize,
+    /// Held while a fast commit is written into the area.
+    writing: Mutex<(), locks::FastArea>,
+    /// Blocks of one transaction.
+    most: u64,
     writer: Mutex<Option<FastWriter>, locks::FastCommit>,
     pub(super) unformatted: Mutex<Unformatted, locks::Unformatted>,
+    /// The last context whose fast commit is written, or waits for that. Changes with the writer locked.
+    begun: AtomicU64,
     /// The last context that a fast commit has made durable.
     durable: AtomicU64,
     /// First block of the area, where fast commits of an earlier transaction may be left.
@@ -92,9 +93,16 @@ fn first_read(change: &FastChange) -> InodeNr {
     }
 }
 
-/// Most blocks that one item changes: the inode's record, a leaf and its second half, the index above them, and bitmaps and descriptors of
-/// an inode and of blocks. So the items of fast commits fit one transaction.
-const BLOCKS_OF_ITEM: usize = 8;
+/// The right to begin a fast commit, and what the last one has left.
+type Turn<'f> = MutexGuard<'f, Option<FastWriter>, locks::FastCommit>;
+
+/// Looks at a fast commit of another thread before this thread sleeps.
+const LOOKS: u32 = 32;
+
+/// Most items of one fast commit. A push of more costs no more than their fast commit and a later push.
+const MOST_AT_ONCE: usize = 2048;
+/// Most items that wait for a push. Names that come and go take memory, but no room in the area.
+const MOST_ITEMS: usize = crate::log::SMALL as usize;
 
 impl FastCommits {
     /// Makes the fast commits of a journal with this area. `most` is the number of its blocks that one transaction
@@ -102,9 +110,11 @@ impl FastCommits {
     pub fn new(area: Arc<LogArea>, first: u32, most: usize) -> Self {
         Self {
             area,
-            most: most / BLOCKS_OF_ITEM,
+            writing: Mutex::default(),
+            most: most as u64,
             writer: Mutex::default(),
             unformatted: Mutex::default(),
+            begun: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             first,
             has_head: AtomicBool::new(true),
@@ -133,22 +143,46 @@ impl Committer {
     /// Makes every context up to `target` durable. The blocks and numbers that these contexts freed may stay in use.
     pub(crate) fn sync_to(&self, target: u64) -> Result<()> {
         if let Some(fast) = &self.fast {
-            let mut writer = fast.writer.lock();
+            let Some(writer) = self.wait_for_turn(fast, target) else {
+                return Ok(());
+            };
             self.store.check_running()?;
-            if self.synced() >= target || self.commit_fast(fast, &mut writer, target, true)? {
+            if fast.begun.load(Ordering::Relaxed) >= target {
+                drop(writer);
+                drop(fast.writing.lock());
+                self.store.check_running()?;
+            } else {
+                self.commit_fast(fast, writer, target, true)?;
+            }
+            if self.synced() >= target {
                 return Ok(());
             }
         }
         self.push_to(target)
     }
 
+    /// Waits until this thread may begin a fast commit. Returns `None` if other threads have made the contexts up to `target`
+    /// durable by then. Where flushes are fast, a fast commit ends before a thread that sleeps would be awake.
+    fn wait_for_turn<'f>(&self, fast: &'f FastCommits, target: u64) -> Option<Turn<'f>> {
+        for _ in 0..LOOKS {
+            if self.synced() >= target {
+                return None;
+            }
+            if let Some(turn) = fast.writer.try_lock() {
+                return Some(turn);
+            }
+            std::thread::yield_now();
+        }
+        Some(fast.writer.lock())
+    }
+
     /// Makes everything committed until now durable, and releases the blocks and numbers that it freed.
     pub(crate) fn sync_and_release(&self) -> Result<()> {
         let target = self.log.context();
         if let Some(fast) = &self.fast {
-            let mut writer = fast.writer.lock();
+            let writer = fast.writer.lock();
             self.store.check_running()?;
-            let done = self.commit_fast(fast, &mut writer, target, false)?;
+            let done = self.commit_fast(fast, writer, target, false)?;
             if done && !fast.unformatted.lock().frees {
                 return self.wait_until_released(target);
             }
@@ -162,7 +196,7 @@ impl Committer {
     fn commit_fast(
         &self,
         fast: &FastCommits,
-        writer: &mut Option<FastWriter>,
+        mut writer: Turn<'_>,
         target: u64,
         may_free: bool,
     ) -> Result<bool> {
@@ -182,7 +216,7 @@ impl Committer {
         let (context, mut items) = self.close_context();
         let frees = frees(&items);
         let said = if may_free || !frees {
-            self.say(fast, journal, writer, &items)
+            self.say(fast, journal, &mut writer, &items)
         } else {
             Ok(None)
         };
@@ -204,11 +238,18 @@ impl Committer {
         unformatted.born.extend(born);
         unformatted.frees |= frees;
         drop(unformatted);
+        self.log.spare.recycle(items);
         drop(writing);
         drop(formatter);
+        schedule::reached(Point::FastCommitQueued);
+        let written = fast.writing.lock();
+        fast.begun.store(context, Ordering::Relaxed);
+        drop(writer);
+        schedule::reached(Point::FastCommitBegun);
         self.write_fast(fast, &pieces, skips_flush)
             .inspect_err(|e| self.store.stop(e))?;
         fast.durable.fetch_max(context, Ordering::Release);
+        drop(written);
         self.totals.committed_fast(&pieces);
         Ok(true)
     }
@@ -227,15 +268,14 @@ impl Committer {
         }
         let mut unformatted = fast.unformatted.lock();
         let (geometry, images) = (self.store.geometry.newest(), &self.store.buffers);
-        let total = unformatted.weight + weight(items, geometry.blocks_per_group);
-        if total > fast.most {
+        if items.len() > MOST_AT_ONCE || unformatted.items.len() + items.len() > MOST_ITEMS {
             return Ok(None);
         }
         let Unformatted {
-            weight,
             born,
             since,
             has_changes,
+            most_blocks,
             ..
         } = &mut *unformatted;
         let records = Records {
@@ -257,6 +297,11 @@ impl Committer {
         let Some((changes, born)) = fast_commit::changes(items, &records, since)? else {
             return Ok(None);
         };
+        // All of it must fit into the next transaction.
+        *most_blocks = since.most_blocks(geometry);
+        if *most_blocks > fast.most {
+            return Ok(None);
+        }
         let journal_ino = InodeNr(geometry.journal_ino);
         if !*has_changes
             && !planted::is(Fault::FastCommitBesideJournal)
@@ -267,7 +312,6 @@ impl Committer {
         }
         let pieces = journal.fast_writer(writer).append(&changes);
         *has_changes |= !changes.is_empty();
-        *weight = total;
         Ok(pieces.map(|pieces| (pieces, born)))
     }
 
@@ -302,11 +346,17 @@ impl Committer {
         !self.fast.as_ref().is_some_and(waiting)
     }
 
-    /// Returns the items that are durable by fast commits, for a push to format first.
-    pub(super) fn take_unformatted(&self) -> ItemList {
+    /// Returns the items that are durable by fast commits, for a push to format first, and the number of blocks that their
+    /// transaction has at most.
+    pub(super) fn take_unformatted(&self) -> (ItemList, u64) {
         let Some(fast) = &self.fast else {
-            return ItemList::default();
+            return Default::default();
         };
-        std::mem::take(&mut *fast.unformatted.lock()).items
+        let taken = std::mem::take(&mut *fast.unformatted.lock());
+        let items = ItemList {
+            keeps_room: true,
+            ..taken.items
+        };
+        (items, taken.most_blocks)
     }
 }

@@ -262,6 +262,7 @@ impl Committer {
         let mut items = ItemList::default();
         for mut list in lists {
             items.append(&mut list);
+            self.log.spare.recycle(list);
         }
         self.log.budget.close(context);
         (context, items)
@@ -277,7 +278,9 @@ impl Committer {
     ) -> Result<Formatted> {
         let _span = lockmeter::span!("format a context");
         // The next transaction ends the validity of fast commits, so it holds all of their items and nothing else.
-        let batches = [items, self.take_unformatted()];
+        let (unformatted, most) = self.take_unformatted();
+        let most = (!unformatted.is_empty()).then_some(most);
+        let batches = [items, unformatted];
         let batches = batches.into_iter().filter(|items| !items.is_empty());
         let batches: Vec<_> = batches.collect();
         let mut blocks: Vec<_> = batches
@@ -312,7 +315,7 @@ impl Committer {
             }
             self.log.pushes.fetch_add(1, Ordering::Relaxed);
             let count = batches.iter().map(ItemList::len).sum();
-            let parts = self.format_in_parts(formatter, context, batches, &mut blocks)?;
+            let parts = self.format_in_parts(formatter, context, (batches, most), &mut blocks)?;
             let changed = parts.iter().map(|part| part.blocks.len()).sum();
             self.log.budget.measure(count, changed);
             parts
@@ -337,12 +340,13 @@ impl Committer {
     }
 
     /// Formats a context, in the number of parts that the journal needs, because the changes of an operation are only
-    /// estimated, and many operations may commit at once. Adds the freed metadata blocks to `freed`.
+    /// estimated, and many operations may commit at once. Adds the freed metadata blocks to `freed`. The last batch is formatted
+    /// first, in one part if it comes with the number of blocks that it changes at most.
     fn format_in_parts(
         &self,
         formatter: &mut Formatter,
         context: u64,
-        mut todo: Vec<ItemList>,
+        (mut todo, mut whole): (Vec<ItemList>, Option<u64>),
         freed: &mut Vec<(BlockNr, u32)>,
     ) -> Result<Vec<Output>> {
         let most = self.log.most();
@@ -354,7 +358,14 @@ impl Committer {
                 taken: Mutex::default(),
                 freed: Mutex::default(),
             };
-            match formatter.format(&items, &self.store.buffers, &space, most)? {
+            let formatted = formatter.format(&items, &self.store.buffers, &space, most)?;
+            if let Some(bound) = whole.take() {
+                let found = formatted.as_ref().map(|output| output.blocks.len() as u64);
+                // A release counts only what does harm.
+                let fits = found.is_some_and(|n| !cfg!(debug_assertions) || n <= bound + 1);
+                insist!(fits, FastCommitsFit, "{found:?} blocks of {bound}");
+            }
+            match formatted {
                 Some(mut output) => {
                     self.check_output(&output, most)?;
                     let mut metadata = space.freed.into_inner();

@@ -7,11 +7,13 @@ mod programs;
 use crate::common::*;
 use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
 use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
+use extant::unstable::schedule::{self, Point};
 use extant::{OpenOptions, SetAttributes, SetXattr, Volume, VolumeOptions};
 use extant_testing::mounted::{Mounted, able};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 fn volume(size: &str, more: &[&str]) -> (Arc<MemDevice>, Volume) {
     let args = [&["-t", "ext4", "-O", "fast_commit", "-J", "size=8"], more].concat();
@@ -59,6 +61,97 @@ fn an_fsync_writes_less_than_a_block() {
     again.write("/d/later", b"later").unwrap();
     again.close().unwrap();
     assert_clean(&crashed, "after the replay");
+    volume.close().unwrap();
+    assert_clean(&device, "closed");
+}
+
+/// A fast commit that is put together while an earlier one is written is not durable before that one.
+#[test]
+fn a_fast_commit_waits_for_the_one_before_it() {
+    needs::tools!("mke2fs", "e2fsck");
+    let (device, volume) = volume("64M", &[]);
+    synced(&volume, "/before", b"before");
+    let (held, is_held) = channel();
+    let (release, is_released) = channel::<()>();
+    let (queued, is_queued) = channel();
+    let names = |device: &MemDevice| {
+        let volume = open(&cut(device));
+        ["/first", "/second"].map(|path| volume.metadata(path).is_ok())
+    };
+    if !schedule::at(Point::FastCommitQueued, || {}) {
+        return;
+    }
+    std::thread::scope(|s| {
+        let volume = &volume;
+        let first = s.spawn(move || {
+            schedule::at(Point::FastCommitBegun, move || {
+                held.send(()).unwrap();
+                is_released.recv().unwrap();
+            });
+            synced(volume, "/first", b"first");
+        });
+        is_held.recv().unwrap();
+        let second = s.spawn(move || {
+            schedule::at(Point::FastCommitQueued, move || queued.send(()).unwrap());
+            synced(volume, "/second", b"second");
+        });
+        is_queued.recv().unwrap();
+        assert_eq!(names(&device), [false, false]);
+        release.send(()).unwrap();
+        first.join().unwrap();
+        assert!(names(&device)[0]);
+        second.join().unwrap();
+    });
+    assert_eq!(names(&device), [true, true]);
+    volume.close().unwrap();
+    assert_clean(&device, "closed");
+}
+
+/// Names fill the leaves of a directory, which fast commits cannot split. A push leaves them room for more, and it comes when what
+/// it has to format might not fit a transaction: not for each leaf, and not after a few items.
+#[test]
+fn a_thousand_synced_files_share_few_pushes() {
+    needs::tools!("mke2fs", "e2fsck");
+    let (device, volume) = volume("256M", &[]);
+    volume.create_dir("/d").unwrap();
+    for n in 0..3000 {
+        volume.create_new_file(format!("/d/there-{n}")).unwrap();
+    }
+    volume.sync().unwrap();
+    synced(&volume, "/d/first", b"first");
+    volume.freeze().unwrap().thaw();
+    let before = volume.statistics();
+    for n in 0..1000u32 {
+        synced(&volume, &format!("/d/synced-{n}"), &[1; 4096]);
+    }
+    let after = volume.statistics();
+    let pushes = after.pushes - before.pushes;
+    println!(
+        "{pushes} pushes, {} fast commits",
+        after.fast_commits - before.fast_commits
+    );
+    assert!(pushes <= 20, "{pushes}");
+    volume.close().unwrap();
+    assert_clean(&device, "closed");
+}
+
+/// Changes that cancel each other out take no room in the area, but memory until the next push.
+#[test]
+fn what_comes_and_goes_is_pushed_some_day() {
+    needs::tools!("mke2fs", "e2fsck");
+    let (device, volume) = volume("64M", &[]);
+    let root = volume.open_dir("/").unwrap();
+    volume.sync().unwrap();
+    let before = volume.statistics();
+    for _ in 0..8000 {
+        volume.create_new_file("/tmp").unwrap();
+        volume.remove_file("/tmp").unwrap();
+        root.sync_all().unwrap();
+    }
+    drop(root);
+    let pushes = volume.statistics().pushes - before.pushes;
+    println!("{pushes} pushes");
+    assert!((1..100).contains(&pushes), "{pushes}");
     volume.close().unwrap();
     assert_clean(&device, "closed");
 }

@@ -93,6 +93,7 @@ struct Volume {
     /// Blocks written by the last batch.
     written: usize,
     threads: usize,
+    keeps_room: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -119,6 +120,7 @@ impl Volume {
             model,
             written: 0,
             threads: 3,
+            keeps_room: false,
         }
     }
 
@@ -134,6 +136,7 @@ impl Volume {
             indexed: self.indexed,
             init: init.then_some(self.parent),
             new_parent,
+            keeps_room: self.keeps_room,
             names: &names,
             hasher: &self.hasher,
             crew: &Crew::of(self.threads),

@@ -80,6 +80,42 @@ fn one_by_one() {
     }
 }
 
+/// A quarter of each leaf is free for names that come by fast commits, at the price of half as many leaves again at most.
+#[test]
+fn leaves_keep_room_for_names_to_come() {
+    let grown = |keeps_room| {
+        let mut v = Volume::new(PLAIN);
+        v.keeps_room = keeps_room;
+        for batch in 0..400 {
+            v.apply(&(batch * 10..batch * 10 + 10).map(add).collect::<Vec<_>>());
+        }
+        v.check();
+        v.check_lookups();
+        v
+    };
+    let v = grown(true);
+    let (usable, mut least) = (
+        dir_entry::usable(PLAIN.block_size as usize, PLAIN.csum),
+        u32::MAX,
+    );
+    v.with_reader(|reader| {
+        for name in v.model.keys() {
+            let leaf = reader.leaf(name, v.hasher.hash(name).0).unwrap().unwrap();
+            least = least.min(reader.largest_gap(leaf).unwrap());
+        }
+    });
+    assert!(least as usize >= usable / 4, "{least} of {usable}");
+    let (more, fewer) = (v.blocks, grown(false).blocks);
+    assert!(fewer < more && more * 2 <= fewer * 3, "{more}, {fewer}");
+    // A removal and a replacement split no leaf.
+    let mut v = grown(false);
+    v.keeps_room = true;
+    v.apply(&(0..100).map(remove).collect::<Vec<_>>());
+    v.apply(&(100..200).map(add).collect::<Vec<_>>());
+    assert_eq!(v.blocks, fewer);
+    v.check();
+}
+
 #[test]
 fn three_levels_and_the_end() {
     let long = |i: u32| Op::Add(format!("{i:0250}").into_bytes(), 100 + i, FileType::Regular);

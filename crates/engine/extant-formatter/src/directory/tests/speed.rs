@@ -23,6 +23,7 @@ fn speed() {
             indexed: v.indexed,
             init,
             new_parent: None,
+            keeps_room: false,
             names: &names,
             hasher: &v.hasher,
             crew: &Crew::of(std::thread::available_parallelism().unwrap().get()),
