@@ -131,6 +131,8 @@ fn a_thousand_synced_files_share_few_pushes() {
         after.fast_commits - before.fast_commits
     );
     assert!(pushes <= 20, "{pushes}");
+    // The area is nearly full of them.
+    replayed_as(&device, &volume, "a thousand files");
     volume.close().unwrap();
     assert_clean(&device, "closed");
 }
