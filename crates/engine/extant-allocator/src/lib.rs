@@ -20,8 +20,9 @@ pub use mimalloc::MiMalloc;
 /// Number of mimalloc's option `mi_option_purge_delay`, in versions 2 and 3.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// Keeps freed memory for ten seconds before the system gets it back, and returns the time that is in force: another one if the
-/// environment variable `MIMALLOC_PURGE_DELAY` says so, `None` if memory is never returned. Call it before other threads start.
+/// Sets the time after which the system gets freed memory back to ten seconds, unless the environment variable
+/// `MIMALLOC_PURGE_DELAY` sets it. Returns the time that is in force, `None` if memory is never returned. Call it before other threads
+/// start.
 ///
 /// mimalloc itself keeps memory for one second. A program that removes files and creates others then waits for the system to clear
 /// pages: a quarter of the time of a created, written and synced file.

@@ -237,7 +237,7 @@ mod tests {
         assert_eq!((all.len(), all.chunks.len()), (6000, 6));
         assert!(all.iter().is_sorted());
         assert!(all.positions().all(|(p, item)| all[p] == *item));
-        // The other parts gave their chunks back.
+        // All other chunks came back.
         assert_eq!(spare.0.lock().len() + 6, kept);
     }
 

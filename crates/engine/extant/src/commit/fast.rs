@@ -10,7 +10,7 @@
 //! 4. The sectors of the area that change, then a flush. The context is durable. The first write of a block is whole, so
 //!    that zeros follow the last tail. The next fast commit has the same bytes up to that tail.
 //!
-//! The first two steps are one fast commit's at a time, and so are the last two. A thread takes the lock of the area before it
+//! Steps 1 and 2 run for one fast commit at a time, and steps 3 and 4 for one at a time. A thread takes the lock of the area before it
 //! releases the writer's. So the next fast commit is put together while this one is written, and is written after its flush.
 //!
 //! Its items wait in `unformatted` for the next push, which formats them as a transaction before the items of the

@@ -107,8 +107,8 @@ fn a_fast_commit_waits_for_the_one_before_it() {
     assert_clean(&device, "closed");
 }
 
-/// Names fill the leaves of a directory, which fast commits cannot split. A push leaves them room for more, and it comes when what
-/// it has to format might not fit a transaction: not for each leaf, and not after a few items.
+/// Names fill the leaves of a directory, which fast commits cannot split. A push leaves room for more names in them. It comes when
+/// its transaction might become too large, not for each full leaf or after a few items.
 #[test]
 fn a_thousand_synced_files_share_few_pushes() {
     needs::tools!("mke2fs", "e2fsck");

@@ -80,7 +80,7 @@ fn one_by_one() {
     }
 }
 
-/// A quarter of each leaf is free for names that come by fast commits, at the price of half as many leaves again at most.
+/// A quarter of each leaf is free for names that come by fast commits. The price is at most 50 % more blocks.
 #[test]
 fn leaves_keep_room_for_names_to_come() {
     let grown = |keeps_room| {
