@@ -29,10 +29,10 @@ const UNLIMITED: u64 = u64::MAX / 2;
 /// Number of bytes of names that may be added to a directory, whatever their hashes, before a name can find the index
 /// full.
 ///
-/// A leaf is split when it has more than [`Shape::full`] bytes. A leaf that is split into *n* leaves has *n* − 1 times half of that
-/// more than the half that a leaf may have without a split, except for a record each. So existing leaves are cut without new
-/// names at most once, and each further cut takes half a full leaf of new names. That is the bound for many names. Where few leaves
-/// are to come, one cut for each name is the bound.
+/// A leaf is split when it is full: with three quarters of its bytes where fast commits add names, else with all. A leaf that is split
+/// into *n* leaves has *n* − 1 times half of that more than the half that a leaf may have without a split, except for a record
+/// each. So existing leaves are cut without new names at most once, and each further cut takes half a full leaf of new names. That
+/// is the bound for many names. Where few leaves are to come, one cut for each name is the bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     /// Leaves that any directory may have, in whatever order they came.
