@@ -139,6 +139,14 @@ fn check_values(volume: &Volume<'_>, findings: &Findings) {
             features.has_bigalloc() && !features.has_extents(),
             "bigalloc without extents",
         ),
+        (
+            !geo.is_extra_isize(sb.min_extra_isize.get()),
+            "required length of the extra fields of inodes",
+        ),
+        (
+            !geo.is_extra_isize(sb.want_extra_isize.get()),
+            "wanted length of the extra fields of inodes",
+        ),
     ];
     for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
         findings.add(Rule::SuperblockValue, FindingPlace::default(), || {

@@ -16,6 +16,8 @@ use std::collections::BTreeSet;
 
 /// First inode that is not reserved, as mke2fs and Linux have it.
 const FIRST_INO: u32 = 11;
+/// Length of all known fields behind the first 128 bytes of inodes.
+const EXTRA_ISIZE: u16 = 32;
 
 /// Reads the superblock, from a backup if need be, which is then written to its place.
 pub(crate) fn read<'d>(
@@ -169,6 +171,10 @@ fn bounded(mut sb: RawSuperblock) -> RawSuperblock {
     }
     if sb.log_groups_per_flex > 31 {
         sb.log_groups_per_flex = 0;
+    }
+    let size = sb.desc_size.get();
+    if Features::of(&sb).has_64bit() && !(size.is_power_of_two() && (64..=1024).contains(&size)) {
+        sb.desc_size.set(64);
     }
     with_first_inode(sb)
 }
@@ -400,6 +406,7 @@ fn numbers(session: &mut Session<'_, '_>) -> Result<(), Error> {
     if !features.has_flex_bg() && flex && session.ask("superblock", text, None) {
         session.sb.log_groups_per_flex = 0;
     }
+    extra_fields(session);
     let mmp = BlockNr(session.sb.mmp_block.get());
     let text = "mmp is cleared, as its block cannot be";
     if features.has_mmp() && !session.geo.is_valid_data_range(mmp, 1) {
@@ -415,9 +422,29 @@ fn numbers(session: &mut Session<'_, '_>) -> Result<(), Error> {
             if !(features.has_project() && features.has_quota()) {
                 session.sb.prj_quota_inum.set(0);
             }
+            if !features.has_quota() {
+                session.sb.usr_quota_inum.set(0);
+                session.sb.grp_quota_inum.set(0);
+            }
         }
     }
     Ok(())
+}
+
+/// Sets impossible lengths of the fields behind the first 128 bytes of inodes to that of all known fields.
+fn extra_fields(session: &mut Session<'_, '_>) {
+    let text = "the length of the extra fields of inodes is set";
+    let [has_least, has_wanted] = [session.sb.min_extra_isize, session.sb.want_extra_isize]
+        .map(|len| session.geo.is_extra_isize(len.get()));
+    if (has_least && has_wanted) || !session.ask("superblock", text, None) {
+        return;
+    }
+    if !has_least {
+        session.sb.min_extra_isize.set(EXTRA_ISIZE);
+    }
+    if !has_wanted {
+        session.sb.want_extra_isize.set(EXTRA_ISIZE);
+    }
 }
 
 fn remove_incompat(session: &mut Session<'_, '_>, flag: Incompat, text: &str) {

@@ -574,6 +574,13 @@ impl Geometry {
         blocks * bs
     }
 
+    /// Returns whether the superblock may name this length of the fields behind the first 128 bytes of inodes. Linux does not mount
+    /// a volume with a length beyond the inode.
+    pub fn is_extra_isize(&self, len: u16) -> bool {
+        let room = self.inode_size.saturating_sub(128);
+        len == 0 || room == 0 || (4..=room).contains(&len) && len.is_multiple_of(4)
+    }
+
     /// Returns the largest size in bytes to which a file without holes may grow. The limit is that of its mapping. Without
     /// `huge_file` the sectors of the file, of its mapping and of an attribute block must also fit 32 bits.
     pub fn max_file_size(&self, extents: bool) -> u64 {

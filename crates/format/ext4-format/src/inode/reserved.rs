@@ -86,6 +86,8 @@ pub fn check(raw: &[u8], sb: &RawSuperblock, ino: InodeNr) -> Result<()> {
 pub fn named_in_vain(sb: &RawSuperblock) -> impl Iterator<Item = (&'static str, InodeNr)> {
     let features = Features::of(sb);
     let projects = features.has_project() && features.has_quota();
+    // tune2fs leaves the numbers of reserved inodes.
+    let quota = |ino: u32| if ino >= sb.first_ino.get() { ino } else { 0 };
     let named = [
         (
             "the orphan file",
@@ -93,6 +95,16 @@ pub fn named_in_vain(sb: &RawSuperblock) -> impl Iterator<Item = (&'static str, 
             features.has_orphan_file(),
         ),
         ("the project quota", sb.prj_quota_inum.get(), projects),
+        (
+            "the user quota",
+            quota(sb.usr_quota_inum.get()),
+            features.has_quota(),
+        ),
+        (
+            "the group quota",
+            quota(sb.grp_quota_inum.get()),
+            features.has_quota(),
+        ),
     ];
     let vain = named.into_iter().filter(|(_, ino, has)| *ino != 0 && !has);
     vain.map(|(name, ino, _)| (name, InodeNr(ino)))

@@ -641,3 +641,23 @@ fn bad_blocks_of_a_volume_with_clusters_are_no_damage() {
     let plan = image.repair("nothing");
     assert_eq!(plan.mends.len(), 0, "{:#?}", plan.mends);
 }
+
+/// debugfs writes the numbers to all copies of the superblock.
+#[test]
+fn numbers_that_no_superblock_has_are_set() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for request in [
+        "ssv desc_size 32",
+        "ssv min_extra_isize 200",
+        "ssv want_extra_isize 33",
+        "ssv usr_quota_inum 12",
+    ] {
+        let image = Image::new("16M", 1024, &["-O", "64bit"]);
+        image.write("file", &[b'f'; 3000]);
+        let before = image.files();
+        image.change(&[request]);
+        let plan = image.repair(request);
+        assert!(!plan.mends.is_empty(), "{request}");
+        assert!(image.files() == before, "{request}");
+    }
+}

@@ -68,6 +68,8 @@ damages! {
     "superblock: most blocks reserved" Superblock => Set(8, &[0, 0x0f, 0, 0]);
     "superblock: free blocks" Superblock => Add(12, 3);
     "superblock: free inodes" Superblock => Add(16, 3);
+    "superblock: required extra fields of inodes" Superblock => Set(0x15c, &[200, 0]);
+    "superblock: wanted extra fields of inodes" Superblock => Set(0x15e, &[33, 0]);
     "superblock: first data block" Superblock => Bits(20, 2, 0);
     "superblock: block size" Superblock => Set(24, &[9]);
     "superblock: cluster size" Superblock => Add(28, 1);
