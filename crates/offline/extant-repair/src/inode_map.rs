@@ -38,6 +38,8 @@ pub(crate) fn map(
     let directory = record.core.file_type() == Some(FileType::Directory);
     let bad = (map.nodes.clone(), map.blocks());
     let mut anew = map.problem.is_some();
+    // Blocks behind a hole are counted from the hole on: a directory has no holes.
+    anew |= directory && straighten(&mut map);
     anew |= directory && cut_behind_size(session, record, &mut map, seed)?;
     let (shared, pool) = claim(session, &map);
     anew |= !shared.is_empty() || pool.len() != map.nodes.len();
@@ -45,7 +47,6 @@ pub(crate) fn map(
         let end = record.core.size.div_ceil(session.geo.block_size.into());
         anew |= cut(session, &mut map, end);
     }
-    anew |= directory && straighten(&mut map);
     if !anew {
         if !map.unsealed.is_empty()
             && session.ask(record.place(), "checksums of its extent tree are set", None)

@@ -233,3 +233,25 @@ fn trees_deeper_than_linux_reads_keep_their_data() {
         );
     }
 }
+
+/// Linux has no holes in directories, so that the blocks of an extent with a damaged start follow those before it.
+#[test]
+fn a_directory_keeps_the_names_of_an_extent_with_another_start() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for features in [
+        "metadata_csum",
+        "^metadata_csum,^metadata_csum_seed,^uninit_bg",
+    ] {
+        let image = Image::new("8M", BLOCK, &["-O", features]);
+        image.change(&["mkdir d"]);
+        for n in 0..60 {
+            let name = format!("d/{n}-{}", "x".repeat(60));
+            image.write(&name, &[n; 30]);
+        }
+        image.assert_clean(features);
+        let before = image.files();
+        image.change(&["sif d block[3] 0x80000"]);
+        image.mend(features);
+        assert!(image.files() == before, "{features}");
+    }
+}
