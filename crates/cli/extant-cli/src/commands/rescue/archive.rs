@@ -63,6 +63,14 @@ impl<'r> Packer<'r> {
 
     fn one(&mut self, found: &'r Found) -> io::Result<()> {
         let path = Path::new(OsStr::from_bytes(&found.path));
+        if found.path.contains(&0) {
+            // Encrypted names may hold any byte.
+            self.lose(
+                found,
+                "its name has a NUL byte, which an archive cannot hold",
+            );
+            return Ok(());
+        }
         let mut header = self.header(found);
         match found.file_type {
             FileType::Directory => {
@@ -114,6 +122,13 @@ impl<'r> Packer<'r> {
     ) -> io::Result<()> {
         if target.is_empty() {
             self.lose(found, "its target is lost");
+            return Ok(());
+        }
+        if target.contains(&0) {
+            self.lose(
+                found,
+                "its target has a NUL byte, which an archive cannot hold",
+            );
             return Ok(());
         }
         let target = OsStr::from_bytes(target);

@@ -7,7 +7,7 @@ use ext4_format::FileType;
 use extant_rescue::{Found, Rescue};
 use extant_terminal::interrupt;
 use extant_terminal::progress::Progress;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -54,12 +54,18 @@ pub fn copy(rescue: &Rescue<'_>, to: &Path) -> Result<Copied> {
         },
         first: HashMap::new(),
     };
-    // The parents of deleted files are not listed. Make them before any link, because a link could lead elsewhere.
-    for found in rescue.found().iter().filter(|found| found.deleted) {
-        let above = copier.path(found);
-        copier.note(found, |_| {
-            above.parent().map_or(Ok(()), std::fs::create_dir_all)
-        });
+    // The parents of deleted files and of names without a directory are not listed. Make them before any link, because a link could
+    // lead elsewhere.
+    let directories = rescue.found().iter();
+    let directories = directories.filter(|found| found.file_type == FileType::Directory);
+    let listed: HashSet<&[u8]> = directories.map(|found| &found.path[..]).collect();
+    for found in rescue.found() {
+        let above = found.path.iter().rposition(|&byte| byte == b'/');
+        let above = above.and_then(|end| found.path.get(..end));
+        if let Some(above) = above.filter(|above| !listed.contains(above)) {
+            let above = to.join(OsStr::from_bytes(above));
+            copier.note(found, |_| std::fs::create_dir_all(above));
+        }
     }
     // In the order of paths, a directory comes before its contents.
     for found in rescue.found() {

@@ -1,7 +1,8 @@
 //! `extant rescue`: listed and copied files, exit codes, and no writes outside of the directory.
 
-use crate::cli::support::Scratch;
+use crate::cli::support::{Scratch, printed};
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::Command;
 
 /// Wipes the first 4 KiB: the superblock and the descriptors.
 fn wipe(s: &Scratch) {
@@ -92,6 +93,52 @@ fn a_link_leads_nothing_outside() {
     s.run(&["rescue", "--to", "@out", "%"]);
     assert!(s.host("out").join("etc/motd").exists());
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+/// If a later block of a directory is lost, the names of an older copy in the journal belong to no directory.
+#[test]
+fn names_without_a_directory_are_copied() {
+    let Some(s) = Scratch::ext4() else { return };
+    let many = s.host("many");
+    std::fs::create_dir(&many).unwrap();
+    for n in 0..40 {
+        let name = format!("a name of some length, number {n:02}");
+        std::fs::write(many.join(name), format!("file {n}")).unwrap();
+    }
+    s.ok(&["cp", "-r", "@many", ":/"]);
+    s.debugfs_write("zap_block -f /many 1");
+    let ran = s.run(&["rescue", "--to", "@out", "%"]);
+    assert_eq!(ran.code, Some(4), "{}{}", ran.text(), ran.stderr);
+    let files = printed(Command::new("find").arg(s.host("out")).args(["-type", "f"]));
+    let files = String::from_utf8(files).unwrap();
+    assert!(files.contains("/#names/"), "{files}");
+    assert_eq!(files.lines().count(), 40, "{}", ran.text());
+}
+
+/// Targets of encrypted links hold any byte. The link is left out, and the archive is made.
+#[test]
+fn an_archive_leaves_out_a_target_with_a_nul_byte() {
+    let Some(s) = Scratch::filled() else { return };
+    let target = "target-".repeat(12);
+    s.debugfs_write(&format!("symlink /etc/odd {target}"));
+    let mut bytes = s.bytes();
+    let target = target.as_bytes();
+    let at = bytes.windows(target.len()).position(|w| w == target);
+    bytes[at.unwrap() + 20] = 0;
+    std::fs::write(&s.image, bytes).unwrap();
+    let ran = s.run(&["rescue", "--tar", "@out.tar", "%"]);
+    assert_eq!(ran.code, Some(4), "{}{}", ran.text(), ran.stderr);
+    assert!(
+        ran.text().contains("etc/odd: its target has a NUL byte"),
+        "{}",
+        ran.text()
+    );
+    let list = printed(Command::new("tar").arg("tf").arg(s.host("out.tar")));
+    let list = String::from_utf8(list).unwrap();
+    assert!(
+        list.contains("etc/motd") && !list.contains("etc/odd"),
+        "{list}"
+    );
 }
 
 #[test]
