@@ -38,15 +38,7 @@ pub(crate) fn read(session: &Session<'_, '_>, ino: InodeNr) -> Result<Option<Inl
         return Ok(None);
     };
     let parent = inline.parent();
-    let runs = inline.records().map(|run| {
-        let at = run.as_ptr().addr().wrapping_sub(raw.as_ptr().addr());
-        // An empty run may be no part of the record.
-        if run.is_empty() {
-            0..0
-        } else {
-            at..at + run.len()
-        }
-    });
+    let runs = inline::record_ranges(&raw, &session.geo).map_err(Error::Format)?;
     Ok(Some(InlineDir {
         raw,
         core,
@@ -99,11 +91,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Er
         }
     }
     if changed {
-        // The hash of an attribute is over its value.
-        let area = inode::xattr_area(&dir.raw, &session.geo);
-        if let Some(area) = area.and_then(|range| dir.raw.get_mut(range)) {
-            xattr::clear_hash(area, inline::ATTRIBUTE);
-        }
+        inline::clear_hash(&mut dir.raw, &session.geo);
         session.write_record(ino, &mut dir.raw)?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use crate::session::Session;
 use crate::{mapping, quota_files};
 use ext4_format::extent::Extent;
 use ext4_format::features::Compat;
-use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::inode::{self, InodeCore, flags, inline};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap, orphan_file, xattr};
 
 /// A directory of the new volume.
@@ -84,9 +84,14 @@ fn one(
     let renumbered = new != ino;
     let directory = core.file_type() == Some(FileType::Directory);
     let features = &geo.features;
-    may_change(session, &core, renumbered)?;
+    refuse(
+        renumbered && features.compat.contains(Compat::STABLE_INODES),
+        "stable_inodes",
+    )?;
     let mut raw = session.widened(old);
     let mut changed = move_attributes(session, old, &mut raw)?;
+    changed |=
+        directory && core.flags & flags::INLINE_DATA != 0 && renumber_names(session, &mut raw)?;
     let mut extents = Vec::new();
     if is_mapped(session, &core, old, ino) {
         let root = *inode::i_block(old)?;
@@ -165,20 +170,18 @@ fn note_special(
     Ok(())
 }
 
-/// Refuses to renumber inodes whose numbers are stored in places that are not rewritten here.
-fn may_change(session: &Session<'_, '_>, core: &InodeCore, renumbered: bool) -> Result<(), Error> {
-    let features = &session.geo.features;
-    let inline_directory =
-        core.file_type() == Some(FileType::Directory) && core.flags & flags::INLINE_DATA != 0;
-    if renumbered {
-        refuse(core.flags & flags::EA_INODE != 0, "ea_inode")?;
-        let stable = features.compat.contains(Compat::STABLE_INODES);
-        refuse(stable, "stable_inodes")?;
+/// Sets the new numbers of the parent and of the names in a directory inside its inode; returns whether one changed.
+fn renumber_names(session: &Session<'_, '_>, raw: &mut [u8]) -> Result<bool, Error> {
+    let mut changed = inline::change_records(raw, &session.geo, |record| {
+        Ok::<_, Error>((session.number_of(record.inode), record.file_type))
+    })?;
+    if let Some(parent) = inode::i_block_mut(raw)?.first_chunk_mut() {
+        let old = InodeNr(u32::from_le_bytes(*parent));
+        let new = session.number_of(old);
+        *parent = new.0.to_le_bytes();
+        changed |= new != old;
     }
-    refuse(
-        inline_directory && !session.numbers.is_empty(),
-        "inline_data",
-    )
+    Ok(changed)
 }
 
 fn refuse(yes: bool, what: &str) -> Result<(), Error> {
@@ -190,25 +193,42 @@ fn refuse(yes: bool, what: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sets the inode's block of attributes to its new place. The first inode that refers to the block sets its checksum,
-/// which depends on the place.
+/// Sets the inode's block of attributes to its new place, and the numbers of the inodes with values; returns whether the record
+/// changed. The first inode that refers to the block changes the block and its checksum, which depends on the place.
 fn move_attributes(
     session: &mut Session<'_, '_>,
     old: &[u8],
     raw: &mut [u8],
 ) -> Result<bool, Error> {
+    let features = session.geo.features;
+    let renumbers = features.has_ea_inode() && !session.numbers.is_empty();
+    let mut changed = false;
+    if renumbers
+        && let Some(area) = inode::xattr_area(raw, &session.geo).and_then(|area| raw.get_mut(area))
+    {
+        changed = xattr::renumber_in_inode(area, |ino| session.number_of(ino));
+    }
     let block = inode::file_acl(old, &session.old.shape.geo);
+    if block.0 == 0 {
+        return Ok(changed);
+    }
     let new = BlockNr(session.view.moves.place(block.0));
-    if block.0 == 0 || new == block {
-        return Ok(false);
-    }
-    inode::set_file_acl(raw, new);
-    if session.geo.features.has_metadata_csum() && session.attributes.insert(new.0) {
+    let moves = new != block;
+    if (moves || renumbers) && session.attributes.insert(new.0) {
         let mut bytes = session.read(new)?;
-        xattr::set_checksum(&mut bytes, session.geo.csum_seed, new);
-        session.write(new, &bytes)?;
+        let renumbered =
+            renumbers && xattr::renumber_in_block(&mut bytes, |ino| session.number_of(ino));
+        if features.has_metadata_csum() {
+            xattr::set_checksum(&mut bytes, session.geo.csum_seed, new);
+        }
+        if renumbered || moves && features.has_metadata_csum() {
+            session.write(new, &bytes)?;
+        }
     }
-    Ok(true)
+    if moves {
+        inode::set_file_acl(raw, new);
+    }
+    Ok(changed || moves)
 }
 
 /// Sets the checksums of the orphan file, which depend on its number and on each block's place.

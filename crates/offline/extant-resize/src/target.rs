@@ -45,7 +45,7 @@ impl Conversion {
         })
     }
 
-    fn enter(self, sb: &mut RawSuperblock) {
+    fn enter(self, sb: &mut RawSuperblock, geo: &Geometry) {
         if let Some(wide) = self.wide {
             let mut incompat = Incompat::from_bits_retain(sb.feature_incompat.get());
             incompat.set(Incompat::SIXTY_FOUR_BIT, wide);
@@ -55,6 +55,12 @@ impl Conversion {
             sb.blocks_count_hi.set(0);
             sb.r_blocks_count_hi.set(0);
             sb.free_blocks_count_hi.set(0);
+        }
+        if sb.rev_level.get() == 0 && (self.wide.is_some() || self.inode_size.is_some()) {
+            // The original revision has no features, and does not name these numbers.
+            sb.rev_level.set(1);
+            sb.first_ino.set(geo.first_ino);
+            sb.inode_size.set(geo.inode_size);
         }
         if let Some(size) = self.inode_size {
             sb.inode_size.set(size);
@@ -72,7 +78,7 @@ impl Shape {
         let too_small = || Error::TooSmall(blocks * u64::from(self.geo.block_size));
         let mut sb = self.sb;
         let mut blocks = blocks;
-        conversion.enter(&mut sb);
+        conversion.enter(&mut sb, &self.geo);
         let has_wide = sb.feature_incompat.get() & Incompat::SIXTY_FOUR_BIT.bits() != 0;
         if !has_wide && blocks > u64::from(u32::MAX) {
             return Err(Error::Refused("2^32 blocks without 64bit: see -b".into()));

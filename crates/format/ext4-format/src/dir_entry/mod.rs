@@ -32,7 +32,7 @@ pub const NAME_MAX: usize = 255;
 pub const MIN_REC_LEN: usize = 12;
 /// Length of the checksum tail.
 pub const TAIL_LEN: usize = size_of::<RawTail>();
-const HEAD_LEN: usize = size_of::<RawHead>();
+pub(crate) const HEAD_LEN: usize = size_of::<RawHead>();
 /// The tail's file type byte.
 const TAIL_FILE_TYPE: u8 = 0xde;
 

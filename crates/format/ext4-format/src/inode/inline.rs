@@ -13,6 +13,8 @@ use crate::geometry::Geometry;
 use crate::inode::{self, I_BLOCK_SIZE};
 use crate::types::InodeNr;
 use crate::xattr::{self, Stored};
+use crate::{dir_entry, dir_entry::RawRecord};
+use std::ops::Range;
 
 /// Index and rest of the name of the attribute with the rest of the data: `system.data`.
 pub const ATTRIBUTE: (u8, &[u8]) = (7, b"data");
@@ -142,6 +144,68 @@ impl<'a> Inline<'a> {
         } else {
             Err(corrupt("size of a directory with inline data"))
         }
+    }
+}
+
+/// Returns the places in a record of the two runs of directory records. The second one may be empty.
+///
+/// # Errors
+/// `Corrupt` if the record is too short.
+pub fn record_ranges(raw: &[u8], geo: &Geometry) -> Result<[Range<usize>; 2]> {
+    let inline = Inline::undamaged_part(raw, geo)?;
+    Ok(inline.records().map(|run| {
+        let at = run.as_ptr().addr().wrapping_sub(raw.as_ptr().addr());
+        // An empty run may be no part of the record.
+        if run.is_empty() {
+            0..0
+        } else {
+            at..at + run.len()
+        }
+    }))
+}
+
+/// Changes the inode numbers and the types in the names of a directory, whose record is `raw`. `change` returns the new
+/// number and the new byte of the type. Returns whether a name changed. The checksum of the record must be set again.
+///
+/// # Errors
+/// `Corrupt` for a damaged directory record, and the errors of `change`.
+pub fn change_records<E: From<FormatError>>(
+    raw: &mut [u8],
+    geo: &Geometry,
+    mut change: impl FnMut(&RawRecord<'_>) -> std::result::Result<(InodeNr, u8), E>,
+) -> std::result::Result<bool, E> {
+    let mut changed = false;
+    for range in record_ranges(raw, geo)? {
+        let Some(run) = raw.get_mut(range) else {
+            continue;
+        };
+        let mut heads = Vec::new();
+        for record in dir_entry::records(run, 0, true) {
+            let record = record?;
+            let new = change(&record)?;
+            if new != (record.inode, record.file_type) {
+                heads.push((record.offset, new));
+            }
+        }
+        for (at, (ino, file_type)) in heads {
+            changed = true;
+            if let Some(head) = run.get_mut(at..at + dir_entry::HEAD_LEN) {
+                head[..4].copy_from_slice(&ino.0.to_le_bytes());
+                head[7] = file_type;
+            }
+        }
+    }
+    if changed {
+        clear_hash(raw, geo);
+    }
+    Ok(changed)
+}
+
+/// Clears the hash of the attribute in a record whose value was changed in place. The hash is over the value.
+pub fn clear_hash(raw: &mut [u8], geo: &Geometry) {
+    let area = inode::xattr_area(raw, geo);
+    if let Some(area) = area.and_then(|range| raw.get_mut(range)) {
+        xattr::clear_hash(area, ATTRIBUTE);
     }
 }
 

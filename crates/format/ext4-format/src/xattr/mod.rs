@@ -13,7 +13,9 @@ mod set;
 
 pub use block::{refcount, set_checksum, set_refcount, stored_block_hash, verify_checksum};
 pub use placement::{Placed, entry_hash, place};
-pub use remove::{Removable, clear_hash, remove_in_block, remove_in_inode};
+pub use remove::{
+    Removable, clear_hash, remove_in_block, remove_in_inode, renumber_in_block, renumber_in_inode,
+};
 pub use set::{Stored, ValueInode, XattrSet, has_inode_area, walk_block, walk_inode_area};
 
 use crate::error::{FormatError, Result, Where};

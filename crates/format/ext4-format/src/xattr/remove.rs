@@ -1,6 +1,8 @@
 //! Taking single attributes out, for a repair: the others stay where they are.
 
-use super::{END_LEN, ENTRY_LEN, HEADER_LEN, INODE_HEADER_LEN, RawEntry, RawHeader, pad4};
+use super::{
+    END_LEN, ENTRY_LEN, HEADER_LEN, INODE_HEADER_LEN, RawEntry, RawHeader, has_inode_area, pad4,
+};
 use crate::types::InodeNr;
 use zerocopy::FromBytes;
 
@@ -59,6 +61,38 @@ pub fn clear_hash(area: &mut [u8], (index, rest): (u8, &[u8])) {
     }
 }
 
+/// Gives the inodes with values of attributes in the space behind an inode's fixed part the numbers that `number` returns. The hashes
+/// of attributes do not depend on the numbers. Returns whether a number changed.
+pub fn renumber_in_inode(area: &mut [u8], number: impl Fn(InodeNr) -> InodeNr) -> bool {
+    if !has_inode_area(area) {
+        return false;
+    }
+    let body = area.get_mut(INODE_HEADER_LEN..);
+    body.is_some_and(|body| renumber(body, number))
+}
+
+/// Like [`renumber_in_inode`], for a block of attributes. Its checksum must be set again.
+pub fn renumber_in_block(block: &mut [u8], number: impl Fn(InodeNr) -> InodeNr) -> bool {
+    let body = block.get_mut(HEADER_LEN..);
+    body.is_some_and(|body| renumber(body, number))
+}
+
+fn renumber(body: &mut [u8], number: impl Fn(InodeNr) -> InodeNr) -> bool {
+    let mut changed = false;
+    let mut at = 0;
+    while let Some(bytes) = body.get_mut(at..)
+        && !bytes.starts_with(&[0; END_LEN])
+        && let Ok((raw, _)) = RawEntry::mut_from_prefix(bytes)
+    {
+        let old = InodeNr(raw.value_inum.get());
+        let new = if old.0 == 0 { old } else { number(old) };
+        raw.value_inum.set(new.0);
+        changed |= new != old;
+        at += pad4(ENTRY_LEN + usize::from(raw.name_len));
+    }
+    changed
+}
+
 fn remove(base: &mut [u8], first: usize, unwanted: impl Fn(&Removable<'_>) -> bool) -> usize {
     let (mut kept, mut end, mut removed) = (Vec::new(), first, 0);
     while let Some(bytes) = base.get(end..)
@@ -109,6 +143,11 @@ mod tests {
         area[4 + 20 + 4..][..4].copy_from_slice(&12u32.to_le_bytes());
         let leads_to = |ino| move |a: &Removable<'_>| a.value == Some(InodeNr(ino));
         assert_eq!(remove_in_inode(&mut area, leads_to(13)), 0);
+        let to = |new| move |old: InodeNr| InodeNr(if old.0 == 12 { new } else { old.0 });
+        assert!(renumber_in_inode(&mut area, to(14)));
+        assert!(!renumber_in_inode(&mut area, to(15)));
+        assert_eq!(remove_in_inode(&mut area.clone(), leads_to(14)), 1);
+        assert!(renumber_in_inode(&mut area, |_| InodeNr(12)));
         assert_eq!(remove_in_inode(&mut area, leads_to(12)), 1);
         set.remove(b"user.bb").unwrap();
         assert_eq!(XattrSet::parse(Some(&area), None).unwrap(), set);
@@ -118,5 +157,7 @@ mod tests {
         // Any bytes.
         assert_eq!(remove_in_inode(&mut [0xff; 7], |_| true), 0);
         assert_eq!(remove_in_block(&mut [1; 33], |_| true), 0);
+        assert!(!renumber_in_inode(&mut [0xff; 7], |_| InodeNr(1)));
+        assert!(!renumber_in_block(&mut [1; 33], |_| InodeNr(1)));
     }
 }

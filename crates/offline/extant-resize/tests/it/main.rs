@@ -4,5 +4,6 @@ use extant_testing::{common, image, record_in_log, verdict};
 
 mod clusters;
 mod growth;
+mod inside;
 mod quota;
 mod shapes;

@@ -1,0 +1,114 @@
+//! Directories with names inside their inodes (`inline_data`), and values of attributes in inodes (`ea_inode`): both hold numbers of
+//! inodes, which change if the groups of those inodes go away.
+
+use crate::it::image::{fragmented, tree};
+use crate::it::shapes::{MIB, cut_everywhere, inode_plan, plan, resized};
+use crate::it::verdict;
+use blockdev::MemDevice;
+use extant_resize::NewSize;
+use extant_testing::common::{load_image, write_image};
+use std::fmt::Write;
+use std::process::Command;
+
+/// Runs debugfs and returns its output.
+fn debugfs(device: &MemDevice, requests: &str) -> (MemDevice, String) {
+    let dir = needs::memory_dir();
+    let (path, file) = (dir.path().join("image"), dir.path().join("requests"));
+    write_image(device, &path);
+    std::fs::write(&file, requests).unwrap();
+    let mut debugfs = Command::new("debugfs");
+    let out = debugfs.arg("-w").arg("-f").arg(&file).arg(&path).output();
+    let text = String::from_utf8_lossy(&out.unwrap().stdout).into_owned();
+    (load_image(&path), text)
+}
+
+/// Returns a volume of small directories in all its groups.
+fn filled(args: &[&str], requests: &str) -> MemDevice {
+    let dir = needs::memory_dir();
+    let (from, path) = (dir.path().join("tree"), dir.path().join("image"));
+    for n in 0..60 {
+        let below = from.join(format!("d{n}/below/deep"));
+        std::fs::create_dir_all(&below).unwrap();
+        for i in 0..n % 5 {
+            std::fs::write(below.join(format!("f{i}")), vec![b'f'; i * 40]).unwrap();
+        }
+        std::fs::write(from.join(format!("d{n}/file")), vec![b'd'; 3000]).unwrap();
+    }
+    let mut mke2fs = Command::new("mke2fs");
+    mke2fs
+        .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-g", "1024"])
+        .args(["-N", "480", "-J", "size=1", "-d"]);
+    let made = mke2fs.arg(&from).args(args).arg(&path).arg("24M").output();
+    let made = made.unwrap();
+    assert!(made.status.success(), "{made:?}");
+    debugfs(&load_image(&path), requests).0
+}
+
+/// Returns the value of the attribute of each file.
+fn values(device: &MemDevice) -> String {
+    let mut requests = String::new();
+    for n in 0..60 {
+        writeln!(requests, "ea_get d{n}/file user.large").unwrap();
+        writeln!(requests, "ea_get d{n}/below user.small").unwrap();
+    }
+    debugfs(device, &requests).1
+}
+
+#[test]
+fn inodes_get_other_numbers_in_names_and_attributes_inside_inodes() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let dir = needs::memory_dir();
+    let large = dir.path().join("value");
+    std::fs::write(&large, [b'v'; 5000]).unwrap();
+    let mut attributes = String::new();
+    for n in 0..60 {
+        let large = large.display();
+        writeln!(attributes, "ea_set -f {large} d{n}/file user.large").unwrap();
+        writeln!(attributes, "ea_set d{n}/below user.small s{n}").unwrap();
+    }
+    for (args, requests) in [
+        (["-O", "inline_data"], ""),
+        (["-O", "inline_data,^metadata_csum"], ""),
+        (["-O", "ea_inode"], &attributes),
+        (["-O", "ea_inode,inline_data,^flex_bg"], &attributes),
+        (["-O", "ea_inode,^metadata_csum"], &attributes),
+    ] {
+        let what = args[1];
+        let device = filled(&args, requests);
+        let (files, attributes) = (tree(&device), values(&device));
+        assert_eq!(attributes.contains(&"v".repeat(5000)), !requests.is_empty());
+        let smaller = plan(&device, NewSize::Least, None).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert!(smaller.renumbered > 40, "{what}: {smaller:?}");
+        let least = resized(&device, NewSize::Least, None, what);
+        let again = resized(&least, NewSize::Bytes(40 * MIB), None, what);
+        for device in [&least, &again] {
+            assert!(tree(device) == files, "{what}");
+            assert!(values(device) == attributes, "{what}");
+        }
+        if what == "ea_inode,inline_data,^flex_bg" {
+            cut_everywhere(&device, &smaller, 10);
+        }
+    }
+}
+
+/// The original revision has no features, and inodes of 128 bytes.
+#[test]
+fn larger_inodes_and_descriptors_make_the_revision_dynamic() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let old = MemDevice::from_bytes(&fragmented("8M", &["-r", "0"]).unwrap());
+    let files = tree(&old);
+    let wide = resized(&old, NewSize::Same, Some(true), "64bit");
+    let larger = old.snapshot();
+    let plan = inode_plan(&larger, 256).unwrap();
+    plan.write(&larger, None, None).unwrap();
+    for device in [&wide, &larger] {
+        assert!(tree(device) == files);
+        assert!(verdict::judge(device).0);
+        assert!(!debugfs(device, "stats\n").1.contains("(original)"));
+    }
+    assert!(
+        debugfs(&larger, "stats\n")
+            .1
+            .contains("Inode size:\t          256")
+    );
+}
