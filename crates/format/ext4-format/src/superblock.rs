@@ -207,6 +207,11 @@ impl RawSuperblock {
         <Self as FromZeros>::new_zeroed()
     }
 
+    /// Returns whether the volume's journal is on another device.
+    pub fn has_external_journal(&self) -> bool {
+        self.journal_inum.get() == 0 && self.journal_uuid != [0; 16]
+    }
+
     /// Stores a copy of the mapping and the size of the journal's inode, because a repair needs them if that inode is damaged.
     pub fn set_journal_copy(&mut self, map: &[u8; 60], size: u64) {
         self.jnl_backup_type = 1;

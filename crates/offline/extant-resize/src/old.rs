@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::target::Shape;
 use blockdev::BlockDevice;
-use ext4_format::features::{Features, Incompat};
+use ext4_format::features::Features;
 use ext4_format::group_desc::{BLOCK_UNINIT, GroupDesc, INODE_UNINIT};
 use ext4_format::superblock::STATE_ERROR;
 use ext4_format::{GroupNr, bitmap};
@@ -28,8 +28,8 @@ pub(crate) fn shape(device: &dyn BlockDevice) -> Result<Shape, Error> {
     if features.has_needs_recovery() {
         return Err(Error::Journal);
     }
-    if features.incompat.contains(Incompat::JOURNAL_DEV) {
-        return Err(Error::Refused("a journal apart".into()));
+    if sb.has_external_journal() {
+        return Err(Error::Refused("a volume with an external journal".into()));
     }
     if sb.state.get() & STATE_ERROR != 0 {
         return Err(Error::Damaged(

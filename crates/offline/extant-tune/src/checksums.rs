@@ -128,9 +128,6 @@ fn seal_mmp(image: &Image<'_, '_>) -> Result<(), Error> {
 /// Sets the journal's UUID to that of its volume, and removes its checksums if the volume has no checksums.
 fn follow_journal(image: &Image<'_, '_>) -> Result<(), Error> {
     let ino = InodeNr(image.geo.journal_ino);
-    if ino.0 == 0 || image.sb.journal_uuid != [0; 16] {
-        return refused("the UUID of a volume with an external journal stays");
-    }
     let raw = image.read_record(ino)?;
     let core = inode::decode_verified(&raw, &image.geo, ino)?;
     let map = image.mapping(core.flags, &raw)?;

@@ -1,6 +1,6 @@
 //! The check before and after a change.
 
-use crate::error::Error;
+use crate::error::{Error, refused};
 use blockdev::BlockDevice;
 use extant_check::{CheckOptions, Finding, Report, Rule, Severity};
 
@@ -11,9 +11,19 @@ pub(crate) fn as_it_stands() -> CheckOptions {
     }
 }
 
+/// Checks an image. A volume whose journal is on another device is refused, because no repair brings the journal here.
+fn report(device: &dyn BlockDevice) -> Result<Report, Error> {
+    if ext4_image::Image::open(device)?.sb.has_external_journal() {
+        return refused(
+            "its journal is on another device: tune2fs -O ^has_journal of e2fsprogs removes it",
+        );
+    }
+    Ok(extant_check::check(device, &as_it_stands())?)
+}
+
 /// Fails for an image with faults.
 pub(crate) fn require_clean(device: &dyn BlockDevice) -> Result<(), Error> {
-    match fault(&extant_check::check(device, &as_it_stands())?) {
+    match fault(&report(device)?) {
         Some(finding) => Err(Error::NotClean(finding)),
         None => Ok(()),
     }
@@ -22,7 +32,7 @@ pub(crate) fn require_clean(device: &dyn BlockDevice) -> Result<(), Error> {
 /// Fails for an image with faults other than wrong counts of quotas. A change of features removes the files of quotas or
 /// updates their counts, and the result is checked afterwards.
 pub(crate) fn require_clean_except_quotas(device: &dyn BlockDevice) -> Result<(), Error> {
-    let mut report = extant_check::check(device, &as_it_stands())?;
+    let mut report = report(device)?;
     report
         .findings
         .retain(|finding| finding.rule != Rule::QuotaUsage);

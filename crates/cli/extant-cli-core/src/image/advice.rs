@@ -26,6 +26,12 @@ pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
         Some(Error::Unsupported(what)) if what.starts_with("fast commits") => {
             Some(format!("extant repair -p {name} replays them"))
         }
+        // It is the journal of another volume, and holds no files.
+        Some(Error::Format(ext4_format::FormatError::Incompatible(what)))
+            if what.starts_with("journal_dev") =>
+        {
+            None
+        }
         Some(Error::Format(ext4_format::FormatError::Incompatible(_))) => Some(format!(
             "extant inspect and check read it; Linux can mount {name}, and extant import brings its files into a new image"
         )),

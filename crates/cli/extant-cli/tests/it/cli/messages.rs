@@ -51,6 +51,12 @@ fn fixture() -> Option<Scratch> {
     made("ea.img", "16M", &["-t", "ext4", "-O", "ea_inode"]);
     made("fold.img", "16M", &["-t", "ext4", "-O", "casefold,encrypt"]);
     made("small.img", "2M", &["-t", "ext4", "-b", "1024"]);
+    made("journal.img", "16M", &["-O", "journal_dev"]);
+    made("apart.img", "16M", &["-t", "ext4", "-O", "^metadata_csum"]);
+    let mut bytes = fs::read(s.host("apart.img")).unwrap();
+    bytes[1024 + 0xd0..][..16].fill(7); // UUID of the journal
+    bytes[1024 + 0xe0..][..4].fill(0); // inode of the journal
+    fs::write(s.host("apart.img"), bytes).unwrap();
     let write = |name: &str, content: &[u8]| fs::write(s.host(name), content).unwrap();
     let marked = |at: usize, mark: &[u8]| {
         let mut content = vec![0; 70_000];

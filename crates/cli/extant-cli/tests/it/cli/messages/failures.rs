@@ -60,6 +60,26 @@ pub(super) const TABLE: &[Row] = &[
         "fold.img: unsupported incompatible feature: casefold with encrypt: extant inspect and check read it; Linux can mount fold.img, and extant import brings its files into a new image",
     ),
     (
+        "ls journal.img",
+        1,
+        "journal.img: unsupported incompatible feature: journal_dev (an external journal)",
+    ),
+    (
+        "tune apart.img -U random",
+        1,
+        "apart.img: its journal is on another device: tune2fs -O ^has_journal of e2fsprogs removes it",
+    ),
+    (
+        "defrag apart.img",
+        1,
+        "apart.img: its journal is on another device: tune2fs -O ^has_journal of e2fsprogs removes it",
+    ),
+    (
+        "resize apart.img 20M",
+        1,
+        "apart.img: a volume with an external journal cannot be resized",
+    ),
+    (
         "ls disk.img/d",
         1,
         "disk.img/d: Not a directory: write disk.img:/d",
