@@ -116,7 +116,7 @@ fn levels(geo: &Geometry, leaves: usize) -> Option<Vec<u32>> {
 /// use ext4_format::{FileType, FormatError, InodeNr, dir_entry};
 /// let geo = Layout::new(&LayoutParams::for_size(64 << 20)).unwrap().geometry;
 /// let named = Named { name: b"motd", hash: 0, ino: InodeNr(12), file_type: Some(FileType::Regular) };
-/// let builder = Builder { geo: &geo, own: InodeNr::ROOT, parent: InodeNr::ROOT, seed: 7, hash_version: 1, count: 1, named: |_| named };
+/// let builder = Builder { geo: &geo, own: InodeNr::ROOT, parent: InodeNr::ROOT, seed: 7, hash_version: 1, encrypted: false, count: 1, named: |_| named };
 /// let mut blocks = Vec::new();
 /// let shape = Shape::of(&geo, [4].into_iter(), 1);
 /// builder.build(&shape, &mut |block: &[u8]| { blocks.push(block.to_vec()); Ok::<(), FormatError>(()) }).unwrap();
@@ -133,6 +133,8 @@ pub struct Builder<'a, F> {
     pub seed: u32,
     /// Version of the hash, as a root of an index stores it.
     pub hash_version: u8,
+    /// Whether the directory is encrypted, so that its names may hold any byte.
+    pub encrypted: bool,
     /// Number of names without "." and "..".
     pub count: usize,
     /// Returns a name by its index in hash order.
@@ -182,7 +184,10 @@ impl<'n, F: Fn(usize) -> Named<'n>> Builder<'_, F> {
         );
         let mut leaf = LeafBuilder::new(block, csum);
         let mut push = |name: &[u8], ino, file_type: Option<FileType>| {
-            let pushed = leaf.push(name, ino, file_type.filter(|_| typed))?;
+            if !self.encrypted {
+                dir_entry::check_name(name)?;
+            }
+            let pushed = leaf.push_any(name, ino, file_type.filter(|_| typed))?;
             let fuller = FormatError::Unrepresentable("a leaf fuller than planned");
             pushed.then_some(()).ok_or(fuller)
         };

@@ -6,7 +6,7 @@ use crate::image::Image;
 use crate::options::TuneOptions;
 use ext4_format::directory::{Builder, Named, Shape};
 use ext4_format::hash::DirHasher;
-use ext4_format::inode::{self, InodeCore, flags};
+use ext4_format::inode::{self, InodeCore, flags, inline};
 use ext4_format::mapping::{self, Run};
 use ext4_format::{BlockNr, FileType, InodeNr, dir_entry};
 use ext4_image::Mapping;
@@ -69,7 +69,11 @@ pub(crate) fn follow(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
         let raw = image.read_record(ino)?;
         let core = inode::decode_verified(&raw, &image.geo, ino)?;
         let inline = core.flags & flags::INLINE_DATA != 0;
-        if core.file_type() != Some(FileType::Directory) || core.links == 0 || inline {
+        if core.file_type() != Some(FileType::Directory) || core.links == 0 {
+            continue;
+        }
+        if inline {
+            follow_inline(image, ino, raw)?;
             continue;
         }
         let map = image.mapping(core.flags, &raw)?;
@@ -88,6 +92,28 @@ pub(crate) fn follow(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
             "directories",
             format!("{count} are made anew: {before} blocks become {after}"),
         );
+    }
+    Ok(())
+}
+
+/// Sets the types of files in the names of a directory inside its inode, or clears them.
+fn follow_inline(image: &Image<'_, '_>, ino: InodeNr, mut raw: Vec<u8>) -> Result<(), Error> {
+    let has = image.geo.features.has_filetype();
+    if has == image.old.features.has_filetype() {
+        return Ok(());
+    }
+    let changed = inline::change_records(&mut raw, &image.geo, |record| {
+        let file_type = if has {
+            let raw = image.read_record(record.inode)?;
+            inode::decode_verified(&raw, &image.geo, record.inode)?.file_type()
+        } else {
+            None
+        };
+        let byte = file_type.map_or(0, |t| t as u8);
+        Ok::<_, Error>((record.inode, byte))
+    })?;
+    if changed {
+        image.write_record(ino, &mut raw)?;
     }
     Ok(())
 }
@@ -188,6 +214,7 @@ fn rebuild(
         parent,
         seed: image.seed(ino, core.generation),
         hash_version: geo.def_hash_version,
+        encrypted: core.flags & flags::ENCRYPT != 0,
         count: names.len(),
         named: |i: usize| {
             let name = &names[i]; // the builder asks for known names only

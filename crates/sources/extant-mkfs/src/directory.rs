@@ -51,6 +51,7 @@ impl Writer<'_> {
             parent: self.parent,
             seed: self.seed,
             hash_version: self.hash_version,
+            encrypted: false,
             count: names.len(),
             named: |i: usize| {
                 let name = &names[i]; // the builder asks for known names only
