@@ -116,6 +116,9 @@ fn check_inodes(image: &mut Image<'_, '_>, now: Features, wanted: Features) -> R
     if !(extents || large || huge || links || casefold) {
         return Ok(());
     }
+    // Linux does not open files above the limit of the volume, also those with holes.
+    let mut without = image.geo.clone();
+    without.features.ro_compat.remove(RoCompat::HUGE_FILE);
     for ino in image.used_inodes()? {
         let raw = image.read_record(ino)?;
         let core = inode::decode_verified(&raw, &image.geo, ino)?;
@@ -125,14 +128,20 @@ fn check_inodes(image: &mut Image<'_, '_>, now: Features, wanted: Features) -> R
         let directory = core.file_type() == Some(FileType::Directory);
         let regular = core.file_type() == Some(FileType::Regular);
         let sectors = inode::sectors(&raw, &image.old) >> 32 != 0;
+        let most = without.max_file_size(core.flags & flags::EXTENTS != 0);
         let uses = [
             (extents && core.flags & flags::EXTENTS != 0, "extent"),
             (
-                large && regular && core.size >= LARGE && ino != InodeNr::RESIZE,
+                large
+                    && regular
+                    && core.size >= LARGE
+                    && (ino != InodeNr::RESIZE || wanted.has_resize_inode()),
                 "large_file",
             ),
             (
-                huge && (core.flags & flags::HUGE_FILE != 0 || sectors),
+                huge && (core.flags & flags::HUGE_FILE != 0
+                    || sectors
+                    || regular && core.size > most),
                 "huge_file",
             ),
             (
@@ -221,7 +230,14 @@ fn check_seed(image: &Image<'_, '_>, options: &TuneOptions, wanted: Features) ->
 
 fn set(image: &mut Image<'_, '_>, now: Features, wanted: Features) {
     let seed = image.geo.csum_seed;
+    let (first_ino, inode_size) = (image.geo.first_ino, image.geo.inode_size);
     let sb = &mut image.sb;
+    if sb.rev_level.get() == 0 && wanted != Features::default() {
+        // The original revision has no features, and does not name these numbers.
+        sb.rev_level.set(1);
+        sb.first_ino.set(first_ino);
+        sb.inode_size.set(inode_size);
+    }
     sb.feature_compat.set(wanted.compat.bits());
     sb.feature_incompat.set(wanted.incompat.bits());
     sb.feature_ro_compat.set(wanted.ro_compat.bits());

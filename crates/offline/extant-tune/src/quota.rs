@@ -7,6 +7,7 @@ use crate::options::TuneOptions;
 use ext4_format::features::{Features, RoCompat};
 use ext4_format::inode::{self, flags};
 use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums};
+use ext4_format::xattr::{self, Stored};
 use ext4_format::{BlockNr, FormatError, InodeNr, Where};
 
 /// The kinds of quota of the volume, with their features.
@@ -75,11 +76,6 @@ pub(crate) fn check(image: &Image<'_, '_>, wanted: Features) -> Result<(), Error
     if wanted.has_project() && !now.has_project() && image.geo.inode_size < 256 {
         return refused("project needs inodes of 256 bytes: see -I");
     }
-    if wanted.has_quota() && wanted.has_ea_inode() {
-        return refused(
-            "quota is not set beside ea_inode: what attributes in inodes use is not counted",
-        );
-    }
     Ok(())
 }
 
@@ -147,11 +143,31 @@ fn count(image: &mut Image<'_, '_>) -> Result<QuotaSums, Error> {
         }
         let core = inode::decode_verified(&raw, &image.geo, ino)?;
         if core.links > 0 {
-            // Quota and values in inodes are refused together, see `check`.
-            sums.add(&image.sb, &image.geo, ino, &raw, &core, 0);
+            let values = values(image, &raw)?;
+            sums.add(&image.sb, &image.geo, ino, &raw, &core, values);
         }
     }
     Ok(sums)
+}
+
+/// Returns the number of an inode's attributes whose values are in inodes.
+fn values(image: &Image<'_, '_>, raw: &[u8]) -> Result<u64, Error> {
+    let mut count = 0;
+    if !image.geo.features.has_ea_inode() {
+        return Ok(count);
+    }
+    let mut note = |_: u8, _: &[u8], value: Stored<'_>| {
+        count += u64::from(matches!(value, Stored::Inode(_)));
+        Ok(())
+    };
+    if let Some(area) = inode::xattr_area(raw, &image.geo).and_then(|area| raw.get(area)) {
+        xattr::walk_inode_area(area, &mut note)?;
+    }
+    let block = inode::file_acl(raw, &image.geo);
+    if block.0 != 0 {
+        xattr::walk_block(&image.read(block)?, &mut note)?;
+    }
+    Ok(count)
 }
 
 fn make(

@@ -5,4 +5,6 @@ use extant_testing::{folded, record_in_log};
 mod clusters;
 mod cuts;
 mod folding;
+mod inside;
+mod sizes;
 mod superblock;
