@@ -259,7 +259,11 @@ fn compared(changes: &mut Changes, taken: &ParsedOptions, image: &OsString) -> R
         return Ok(());
     };
     let has = Features::of(&sb);
-    if changes.journal(has) && has.has_journal() {
+    let list = changes.features.as_deref().unwrap_or_default();
+    // The journal is replaced by one of another size.
+    let replaces =
+        changes.journal.contains("size=") && list.split(',').any(|name| name == "^has_journal");
+    if changes.journal(has) && has.has_journal() && !replaces {
         return Err(refuse("the filesystem already has a journal"));
     }
     let mut given = taken.options.iter();

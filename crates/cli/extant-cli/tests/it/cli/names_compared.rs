@@ -108,6 +108,7 @@ const LINES: &[(&str, &str)] = &[
     ("new", "mke2fs ''"),
     ("ext4", "tune2fs -j i.img"),
     ("ext4", "tune2fs -J size=4 i.img"),
+    ("ext4", "tune2fs -O ^has_journal -J size=8 i.img"),
     ("ext2", "tune2fs -j -j i.img"),
     ("ext2", "tune2fs -J '' i.img"),
     ("ext4", "tune2fs -O ^64bit i.img"),
