@@ -26,6 +26,16 @@ fn debugfs(device: &MemDevice, requests: &str) -> (MemDevice, String) {
 fn filled(args: &[&str], requests: &str) -> MemDevice {
     let dir = needs::memory_dir();
     let (from, path) = (dir.path().join("tree"), dir.path().join("image"));
+    // mke2fs takes the names in their order, so that the first inodes become free.
+    let mut requests = requests.to_owned();
+    let mut removed = |name: &str| {
+        std::fs::create_dir_all(from.join(name)).unwrap();
+        for n in 0..200 {
+            std::fs::write(from.join(format!("{name}/{n}")), "").unwrap();
+            writeln!(requests, "rm {name}/{n}").unwrap();
+        }
+    };
+    removed("a");
     for n in 0..60 {
         let below = from.join(format!("d{n}/below/deep"));
         std::fs::create_dir_all(&below).unwrap();
@@ -34,14 +44,21 @@ fn filled(args: &[&str], requests: &str) -> MemDevice {
         }
         std::fs::write(from.join(format!("d{n}/file")), vec![b'd'; 3000]).unwrap();
     }
+    removed("z");
     let mut mke2fs = Command::new("mke2fs");
     mke2fs
         .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-g", "1024"])
-        .args(["-N", "480", "-J", "size=1", "-d"]);
+        .args(["-N", "1200", "-J", "size=1", "-d"]);
     let made = mke2fs.arg(&from).args(args).arg(&path).arg("24M").output();
     let made = made.unwrap();
     assert!(made.status.success(), "{made:?}");
-    debugfs(&load_image(&path), requests).0
+    let device = debugfs(&load_image(&path), &requests).0;
+    // debugfs leaves counts of blocks to e2fsck.
+    write_image(&device, &path);
+    let mut e2fsck = Command::new("e2fsck");
+    let mended = e2fsck.arg("-fy").arg(&path).output().unwrap();
+    assert!(mended.status.code().is_some_and(|code| code < 4));
+    load_image(&path)
 }
 
 /// Returns the value of the attribute of each file.
@@ -76,9 +93,10 @@ fn inodes_get_other_numbers_in_names_and_attributes_inside_inodes() {
         let what = args[1];
         let device = filled(&args, requests);
         let (files, attributes) = (tree(&device), values(&device));
-        assert_eq!(attributes.contains(&"v".repeat(5000)), !requests.is_empty());
+        // debugfs prints the beginning of a long value.
+        assert_eq!(attributes.contains(&"v".repeat(1000)), !requests.is_empty());
         let smaller = plan(&device, NewSize::Least, None).unwrap_or_else(|e| panic!("{what}: {e}"));
-        assert!(smaller.renumbered > 40, "{what}: {smaller:?}");
+        assert!(smaller.renumbered > 40, "{what}: {}", smaller.renumbered);
         let least = resized(&device, NewSize::Least, None, what);
         let again = resized(&least, NewSize::Bytes(40 * MIB), None, what);
         for device in [&least, &again] {
@@ -91,24 +109,17 @@ fn inodes_get_other_numbers_in_names_and_attributes_inside_inodes() {
     }
 }
 
-/// The original revision has no features, and inodes of 128 bytes.
+/// The original revision has inodes of 128 bytes.
 #[test]
-fn larger_inodes_and_descriptors_make_the_revision_dynamic() {
+fn larger_inodes_make_the_revision_dynamic() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    let old = MemDevice::from_bytes(&fragmented("8M", &["-r", "0"]).unwrap());
-    let files = tree(&old);
-    let wide = resized(&old, NewSize::Same, Some(true), "64bit");
-    let larger = old.snapshot();
-    let plan = inode_plan(&larger, 256).unwrap();
-    plan.write(&larger, None, None).unwrap();
-    for device in [&wide, &larger] {
-        assert!(tree(device) == files);
-        assert!(verdict::judge(device).0);
-        assert!(!debugfs(device, "stats\n").1.contains("(original)"));
-    }
-    assert!(
-        debugfs(&larger, "stats\n")
-            .1
-            .contains("Inode size:\t          256")
-    );
+    let device = MemDevice::from_bytes(&fragmented("8M", &["-r", "0"]).unwrap());
+    let files = tree(&device);
+    let plan = inode_plan(&device, 256).unwrap();
+    plan.write(&device, None, None).unwrap();
+    assert!(tree(&device) == files);
+    assert!(verdict::judge(&device).0);
+    let stats = debugfs(&device, "stats\n").1;
+    assert!(stats.contains("(dynamic)"), "{stats}");
+    assert!(stats.contains("Inode size:\t          256"), "{stats}");
 }
