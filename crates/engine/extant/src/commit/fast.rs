@@ -94,7 +94,7 @@ fn first_read(change: &FastChange) -> InodeNr {
 }
 
 /// The right to begin a fast commit, and what the last one has left.
-type Turn<'f> = MutexGuard<'f, Option<FastWriter>, locks::FastCommit>;
+pub(super) type Turn<'f> = MutexGuard<'f, Option<FastWriter>, locks::FastCommit>;
 
 /// Looks at a fast commit of another thread before this thread sleeps.
 const LOOKS: u32 = 32;
@@ -338,6 +338,15 @@ impl Committer {
         // sees, and the next push clears this one.
         fast.has_head.store(true, Ordering::Relaxed);
         self.store.flush()
+    }
+
+    /// Waits until no fast commit is under way. None begins until the result is dropped.
+    pub(super) fn stop_fast(&self) -> Option<Turn<'_>> {
+        self.fast.as_ref().map(|fast| {
+            let turn = fast.writer.lock();
+            drop(fast.writing.lock());
+            turn
+        })
     }
 
     /// Returns whether every durable context is formatted.

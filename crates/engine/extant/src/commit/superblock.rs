@@ -35,6 +35,11 @@ impl Committer {
     /// volume as not in use. `then` runs before another push can begin. A transaction that was committed after the
     /// last push stays in memory.
     pub(crate) fn rest(&self, then: impl FnOnce()) -> Result<()> {
+        // A fast commit writes into its area with neither of the locks below, and may have come after the last push.
+        let _no_fast = self.stop_fast();
+        if !self.is_formatted() {
+            self.push_all()?;
+        }
         // While both locks are held, no push is between them.
         let formatter = self.formatter.lock();
         let mut journal = self.journal.lock();

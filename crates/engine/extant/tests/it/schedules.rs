@@ -9,7 +9,7 @@ use extant::unstable::schedule;
 use extant::{Credentials, Error, OpenOptions, Volume, VolumeOptions};
 use medium::Medium;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
 
@@ -127,6 +127,52 @@ fn what_fsync_has_returned_for_is_durable() {
         }));
         tasks
     });
+}
+
+/// A volume is closed while another task changes and syncs files. What an fsync has returned for is in the closed volume, and
+/// nothing is written to the device afterwards.
+#[test]
+fn what_is_synced_while_the_volume_is_closed_is_durable() {
+    let base = base("fast_commit", 64);
+    let (seeds, mut last, mut fast) = (400, [0; 8], 0);
+    for seed in 0..seeds {
+        let medium = Medium::new(base.snapshot());
+        let volume = open(Arc::clone(&medium) as Arc<dyn BlockDevice>);
+        volume.write("/file", [0; 1024]).unwrap();
+        volume.sync().unwrap();
+        let (synced, closed) = (AtomicU8::new(0), AtomicBool::new(false));
+        let writer = || {
+            let file = OpenOptions::new().write(true).open(&volume, "/file");
+            let Ok(file) = file else { return };
+            for n in 1..8 {
+                let appended = file.append(&[n; 1024]).and_then(|_| file.sync_all());
+                if appended.is_err() {
+                    return;
+                }
+                synced.store(n, Ordering::Relaxed);
+            }
+        };
+        let closer = || {
+            for _ in 0..20 + seed % 40 {
+                schedule::pass();
+            }
+            volume.clone().close().unwrap();
+            closed.store(true, Ordering::Relaxed);
+        };
+        schedule::run(seed, vec![Box::new(writer) as Task<'_>, Box::new(closer)]);
+        fast += volume.statistics().fast_commits;
+        let synced = synced.into_inner();
+        last[usize::from(synced)] += 1;
+        let found = read_after_cut(&medium, "/file").unwrap();
+        let most = found.len() / 1024 - 1;
+        assert!(
+            most >= usize::from(synced),
+            "seed {seed}: {most} of {synced} appended blocks"
+        );
+        let again = open(Arc::new(medium.after_cut()));
+        assert_eq!(again.recovery(), extant::Recovery::default(), "seed {seed}");
+    }
+    println!("{seeds} schedules, {fast} fast commits, by number of syncs: {last:?}");
 }
 
 /// Files are made, synced and removed; others take their blocks and numbers. All data that a cut leaves in a file are
