@@ -159,6 +159,14 @@ impl Replay<'_> {
         file.filter(|file| file.alive).ok_or_else(missing)
     }
 
+    /// Returns the file whose mapping a range changes. `None` if ranges of the inode are ignored, such as those of a file that
+    /// has lost its last name and is open.
+    fn mapped(&mut self, ino: InodeNr) -> Result<Option<&mut File>> {
+        let missing = || Error::corrupt_inode("fast commit that changes a free inode", ino);
+        let file = self.file(ino)?.as_mut().ok_or_else(missing)?;
+        Ok(Some(file).filter(|file| file.alive && is_mapped(&file.core)))
+    }
+
     fn log_inode(&mut self, ino: InodeNr, event: InodeEvent, core: InodeCore) {
         self.items.inodes.push(InodeItem {
             ino,
@@ -188,8 +196,27 @@ impl Replay<'_> {
             return Err(Error::Unsupported("fast commits of such inodes"));
         }
         let bad = |what| Err(Error::corrupt_inode(what, ino));
-        if core.links == 0 || core.file_type().is_none() {
-            return bad("fast commit with the record of a removed inode");
+        if core.file_type().is_none() {
+            return bad("fast commit with the record of a free inode");
+        }
+        if let Some(file) = self.file(ino)? {
+            let is_same = file.core.generation == core.generation;
+            let has_links = file.alive && file.core.links > 0;
+            // Linux writes the records of open files that have lost their names. They end with the replay, or are on the list of
+            // orphans. No fast commit frees such a file before its number is used again.
+            match (is_same, has_links) {
+                (true, false) if core.links == 0 => return Ok(()),
+                (true, true) if core.links == 0 => {
+                    return bad("fast commit with the record of an inode without its names");
+                }
+                (false, false) if file.alive => {
+                    file.alive = false;
+                    let ended = file.core;
+                    self.log_inode(ino, InodeEvent::Free, ended);
+                    self.stamp += 1;
+                }
+                _ => {}
+            }
         }
         let csum = geometry.features.has_metadata_csum();
         // Linux records only the fixed fields.
@@ -233,10 +260,9 @@ impl Replay<'_> {
     fn add_range(&mut self, ino: InodeNr, extent: &Extent) -> Result<()> {
         let bad = || Error::corrupt_inode("range in a fast commit", ino);
         let (zone, images) = (self.volume.zone, self.volume.images);
-        let file = self.living(ino)?;
-        if !is_mapped(&file.core) {
+        let Some(file) = self.mapped(ino)? else {
             return Ok(());
-        }
+        };
         if file.core.flags & flags::EXTENTS == 0 {
             return Err(Error::Unsupported("fast commits of files without extents"));
         }
@@ -262,11 +288,10 @@ impl Replay<'_> {
     }
 
     fn remove_range(&mut self, ino: InodeNr, first: u32, len: u32) -> Result<()> {
-        let file = self.living(ino)?;
         let len = len.min(u32::MAX - first);
-        if !is_mapped(&file.core) || len == 0 {
+        let Some(file) = self.mapped(ino)?.filter(|_| len > 0) else {
             return Ok(());
-        }
+        };
         file.map.remove(first, len);
         self.items.maps.push(MapItem {
             ino,
@@ -358,8 +383,25 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Frees the new inodes without a name and without a link, which only an open file had.
+    fn free_unnamed(&mut self) {
+        self.stamp += 1;
+        let files = self.files.iter_mut();
+        let files = files.filter_map(|(ino, file)| Some((*ino, file.as_mut()?)));
+        let unnamed = files.filter(|(_, file)| file.alive && file.unnamed && file.core.links == 0);
+        let ended = |(ino, file): (InodeNr, &mut File)| {
+            file.alive = false;
+            file.map = ExtentMap::default();
+            (ino, file.core)
+        };
+        for (ino, core) in unnamed.map(ended).collect::<Vec<_>>() {
+            self.log_inode(ino, InodeEvent::Free, core);
+        }
+    }
+
     /// Adds the bits of blocks that files have now and had not, or had and have no longer.
     fn finish(mut self) -> ItemList {
+        self.free_unnamed();
         let files = self.files.values().flatten();
         let after: Vec<Run> = files.flat_map(|file| file.map.iter().copied()).collect();
         let mut edges = Vec::new();

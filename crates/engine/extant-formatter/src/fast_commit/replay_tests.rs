@@ -68,6 +68,83 @@ fn changes() -> impl Strategy<Value = FastChange> {
     ]
 }
 
+/// Linux writes the records and ranges of open files that have lost their names, or that have never had one.
+#[test]
+fn open_files_without_names_end() {
+    let Some(mut fs) = Fs::make(16 << 10, &["-t", "ext4"]) else {
+        return;
+    };
+    let of_life = |ino: u32, links: u8, generation: u8| {
+        let mut raw = vec![0; 160];
+        raw[..2].copy_from_slice(&0o100_644u16.to_le_bytes());
+        raw[26] = links;
+        raw[32..36].copy_from_slice(&flags::EXTENTS.to_le_bytes());
+        raw[100] = generation;
+        raw[128] = 32;
+        FastChange::Inode(InodeNr(ino), raw)
+    };
+    let record = |ino, links| of_life(ino, links, 0);
+    let name = |ino: u32| FastName {
+        parent: InodeNr::ROOT,
+        ino: InodeNr(ino),
+        name: format!("file {ino}").into_bytes(),
+    };
+    let range = |ino: u32| {
+        let extent = Extent {
+            logical: 0,
+            len: 2,
+            physical: BlockNr(9000 + u64::from(ino) * 2),
+            unwritten: false,
+        };
+        FastChange::AddRange(InodeNr(ino), extent)
+    };
+    // The first file loses its name, the second one never had one, the third one gets a name that it keeps. Another file uses
+    // the number of the fourth one.
+    let changes = [
+        record(12, 1),
+        range(12),
+        FastChange::Create(name(12)),
+        FastChange::Unlink(name(12)),
+        range(12),
+        FastChange::RemoveRange(InodeNr(12), 1, 1),
+        record(12, 0),
+        record(13, 0),
+        range(13),
+        record(13, 0),
+        record(14, 0),
+        FastChange::Create(name(14)),
+        range(14),
+        record(14, 1),
+        record(15, 0),
+        range(15),
+        of_life(15, 1, 7),
+        FastChange::Create(name(15)),
+    ];
+    let zone = Arc::clone(fs.formatter.zone());
+    let groups = Groups::load(&fs.geometry, &fs.buffers).unwrap();
+    let volume = Volume {
+        geometry: &fs.geometry,
+        images: &fs.buffers,
+        groups: &groups,
+        hasher: &fs.hasher,
+        zone: &zone,
+    };
+    let items = volume.items(&changes).unwrap();
+    let bits: Vec<_> = items.bits.iter().map(|b| (b.start.0, b.len)).collect();
+    assert_eq!(bits, [(9028, 2)]);
+    let space = FreeSpace::new(&volume, &items);
+    let output = fs.formatter.format(&items, &fs.buffers, &space, usize::MAX);
+    assert!(output.unwrap().is_some());
+    let is_freed = |ino| {
+        let of_inode = items.inodes.iter().filter(|item| item.ino == InodeNr(ino));
+        of_inode.last().unwrap().event == InodeEvent::Free
+    };
+    assert_eq!([12, 13, 14, 15].map(is_freed), [true, true, false, false]);
+    // A file with names does not end with its record.
+    let named = [record(14, 1), FastChange::Create(name(14)), record(14, 0)];
+    assert!(volume.items(&named).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
