@@ -93,7 +93,7 @@ fn open_files_without_names_end() {
         let extent = Extent {
             logical: 0,
             len: 2,
-            physical: BlockNr(9000 + u64::from(ino) * 2),
+            physical: BlockNr(15000 + u64::from(ino) * 2),
             unwritten: false,
         };
         FastChange::AddRange(InodeNr(ino), extent)
@@ -131,7 +131,7 @@ fn open_files_without_names_end() {
     };
     let items = volume.items(&changes).unwrap();
     let bits: Vec<_> = items.bits.iter().map(|b| (b.start.0, b.len)).collect();
-    assert_eq!(bits, [(9028, 2)]);
+    assert_eq!(bits, [(15028, 2)]);
     let space = FreeSpace::new(&volume, &items);
     let output = fs.formatter.format(&items, &fs.buffers, &space, usize::MAX);
     assert!(output.unwrap().is_some());
