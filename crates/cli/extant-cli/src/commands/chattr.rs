@@ -1,8 +1,7 @@
 //! `extant chattr`.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser, ValueParserFactory};
-use ext4_format::inode::flags::EXTENTS;
 use extant::{FileType, Metadata, SetAttributes};
 use extant_cli_core::address::patterns::NoMatch;
 use extant_cli_core::address::walk::{Order, walk};
@@ -78,23 +77,16 @@ pub fn run(args: &Args) -> Result<()> {
     if flags.is_none() && args.project.is_none() && args.generation.is_none() {
         bail!("write what to change: +FLAGS, -FLAGS or =FLAGS, -p or -v");
     }
-    let change = |a: &Metadata| -> Result<SetAttributes> {
-        let new = flags.map(|change| change.apply(a.flags()));
-        ensure!(
-            new.is_none_or(|new| (new ^ a.flags()) & EXTENTS == 0),
-            "cannot change 'e': the mapping of a file in an image stays"
-        );
-        Ok(SetAttributes {
-            flags: new,
-            project: args.project,
-            generation: args.generation,
-            ..Default::default()
-        })
+    let change = |a: &Metadata| SetAttributes {
+        flags: flags.map(|change| change.apply(a.flags())),
+        project: args.project,
+        generation: args.generation,
+        ..Default::default()
     };
     let has_flags = |kind| matches!(kind, FileType::Regular | FileType::Directory);
     Images::each(true, &paths, NoMatch::Fails, |place| {
         let a = place.attributes(true)?;
-        place.set_attributes(&change(&a)?, true)?;
+        place.set_attributes(&change(&a), true)?;
         if a.file_type() == FileType::Directory && args.recursive {
             let progress = Progress::count("change");
             walk(
@@ -103,7 +95,7 @@ pub fn run(args: &Args) -> Result<()> {
                 Order::Before,
                 |met| {
                     if has_flags(met.kind) {
-                        let set = change(&met.parent.metadata(os(met.name))?)?;
+                        let set = change(&met.parent.metadata(os(met.name))?);
                         met.parent.set_attributes(os(met.name), &set)?;
                     }
                     progress.add(1);

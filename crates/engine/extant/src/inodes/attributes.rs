@@ -162,7 +162,8 @@ pub struct SetAttributes {
     /// changes made in the cache. Only root, and callers whose rights were checked elsewhere, may set it. Times set
     /// together with it are not refused because of the inode's present flags.
     pub ctime: Option<Timestamp>,
-    /// The user-modifiable inode flags.
+    /// The inode's flags, changed. Flags that no program may change are ignored, except that the way in which a file is mapped
+    /// (`EXTENTS`) must be that of [`Metadata::flags`].
     pub flags: Option<u32>,
     /// Project, on volumes with the feature `project` whose inodes have room for it; elsewhere there is only 0.
     pub project: Option<u32>,
@@ -460,6 +461,12 @@ impl Inodes {
         {
             return Err(Error::Unsupported("this flag with the others"));
         }
+        // Linux maps the file anew.
+        if (old ^ new) & flags::EXTENTS != 0 {
+            return Err(Error::Unsupported(
+                "cannot change 'e': the mapping of a file stays",
+            ));
+        }
         Ok(())
     }
 
@@ -479,8 +486,7 @@ impl Inodes {
     }
 }
 
-/// Returns the flags after chattr. The way in which a file is mapped stays, because changing it would mean writing the
-/// mapping again.
+/// Returns the flags after chattr. Flags that no program may change stay.
 pub(crate) fn changed_flags(old: u32, new: u32) -> u32 {
     let settable = flags::USER_MODIFIABLE & !flags::EXTENTS;
     old & !settable | new & settable

@@ -148,7 +148,7 @@ fn flags_are_inherited_by_type() {
         assert_eq!(found, flags, "{path}: {found:x}");
     }
     // The append-only flag is not inherited.
-    set("/d", 0x20);
+    set("/d", 0x8_0020);
     v.create_new_file("/d/free").unwrap();
     assert_eq!(v.metadata("/d/free").unwrap().flags(), 0x8_0000);
 }

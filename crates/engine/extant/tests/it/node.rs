@@ -356,8 +356,8 @@ fn opening_is_checked_by_permissions_and_flags() {
         Err(Error::PermissionDenied)
     ));
     assert!(file.check_access(&alice, 0).is_ok());
-    let flags = |flags| SetAttributes {
-        flags: Some(flags),
+    let flags = |flags: u32| SetAttributes {
+        flags: Some(0x8_0000 | flags),
         ..Default::default()
     };
     let (immutable, append) = (0x10, 0x20);

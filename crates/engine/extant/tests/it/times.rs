@@ -94,7 +94,7 @@ fn reads_are_noted_by_the_volumes_rule() {
     let v = open_with(&device, AccessTimes::Strict, false);
     set_up(&v, old, old);
     let no_atime = SetAttributes {
-        flags: Some(0x80),
+        flags: Some(0x8_0080),
         ..Default::default()
     };
     v.set_attributes("/file", &no_atime).unwrap();
@@ -103,7 +103,7 @@ fn reads_are_noted_by_the_volumes_rule() {
     v.set_attributes(
         "/file",
         &SetAttributes {
-            flags: Some(0),
+            flags: Some(0x8_0000),
             ..Default::default()
         },
     )

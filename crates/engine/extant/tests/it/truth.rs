@@ -179,13 +179,12 @@ fn preallocated_space_can_be_written_on_a_full_volume() {
 /// The DAX flag as on a device without persistent memory: it is kept, inherited, and has no effect.
 #[test]
 fn the_flag_for_direct_access_is_kept() {
-    const DAX: u32 = ext4_format::inode::flags::DAX;
-    const JOURNAL_DATA: u32 = ext4_format::inode::flags::JOURNAL_DATA;
+    use ext4_format::inode::flags::{DAX, EXTENTS, JOURNAL_DATA};
     let device = device(16 << 20);
     let volume = open(&device);
     volume.create_dir("/dir").unwrap();
     let set = |flags| SetAttributes {
-        flags: Some(flags),
+        flags: Some(EXTENTS | flags),
         ..Default::default()
     };
     volume.set_attributes("/dir", &set(DAX)).unwrap();

@@ -234,6 +234,11 @@ mod tests {
             & !inode_flags::EXTENTS
     }
 
+    /// Returns the argument of an ioctl that sets a flag of a file which is mapped by extents.
+    fn with_extents(flag: u32) -> [u8; 8] {
+        u64::from(flag | inode_flags::EXTENTS).to_ne_bytes()
+    }
+
     #[test]
     fn a_stranger_changes_no_flags_in_any_spelling() {
         let volume = extant::doc_volume();
@@ -244,13 +249,7 @@ mod tests {
             inode_flags::NODUMP,
         ] {
             for command in [SETFLAGS, SETFLAGS_32] {
-                let done = ask(
-                    &volume,
-                    1000,
-                    command,
-                    COMPAT,
-                    &u64::from(flag).to_ne_bytes(),
-                );
+                let done = ask(&volume, 1000, command, COMPAT, &with_extents(flag));
                 assert_eq!(done, Err(Errno::PERM), "{command:x} {flag:x}");
             }
             let mut xattr = [0; FSXATTR_LEN];
@@ -274,7 +273,7 @@ mod tests {
             .lookup(&Credentials::root(), b"f")
             .unwrap();
         file.set_attributes(&Credentials::root(), &owner).unwrap();
-        let set = |uid, flag: u32| ask(&volume, uid, SETFLAGS, 0, &u64::from(flag).to_ne_bytes());
+        let set = |uid, flag: u32| ask(&volume, uid, SETFLAGS, 0, &with_extents(flag));
         assert_eq!(set(1000, inode_flags::NODUMP), Ok(()));
         assert_eq!(flags_of(&volume), inode_flags::NODUMP);
         assert_eq!(set(1000, inode_flags::IMMUTABLE), Err(Errno::PERM));
@@ -285,6 +284,9 @@ mod tests {
             "the owner clears what root has set"
         );
         assert_eq!(flags_of(&volume), inode_flags::IMMUTABLE);
+        let mapped_anew = (inode_flags::IMMUTABLE).to_ne_bytes();
+        let done = ask(&volume, 0, SETFLAGS, 0, &mapped_anew);
+        assert_eq!(done, Err(Errno::OPNOTSUPP), "the mapping stays");
     }
 
     /// Only a 32-bit program reaches the server with these numbers after the kernel's checks.

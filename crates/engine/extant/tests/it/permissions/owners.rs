@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use crate::permissions::callers::*;
+use ext4_format::inode::flags::{EXTENTS, IMMUTABLE};
 use extant::{Credentials, FileType, SetAttributes, SetXattr, Timestamp};
 
 /// Attributes that only the owner, or only root, may set.
@@ -70,7 +71,7 @@ fn attributes() {
         (
             "immutable",
             SetAttributes {
-                flags: Some(ext4_format::inode::flags::IMMUTABLE),
+                flags: Some(IMMUTABLE | EXTENTS),
                 ..set
             },
             No,
@@ -99,7 +100,7 @@ fn attributes() {
         v.set_attributes(
             "/f",
             &SetAttributes {
-                flags: Some(0),
+                flags: Some(EXTENTS),
                 ..set
             },
         )

@@ -91,7 +91,7 @@ fn what_the_kernel_has_checked_is_not_checked_again() {
     // Rules that only the volume knows hold for every caller.
     let who = Credentials::new(ALICE, 7, &[]).already_checked();
     let immutable = SetAttributes {
-        flags: Some(0x10),
+        flags: Some(0x8_0010),
         ..changes()
     };
     dir.set_attributes(&who, &immutable).unwrap();
@@ -111,7 +111,7 @@ fn what_the_kernel_has_checked_is_not_checked_again() {
     dir.set_attributes(
         &who,
         &SetAttributes {
-            flags: Some(0),
+            flags: Some(0x8_0000),
             ..changes()
         },
     )
@@ -262,7 +262,7 @@ fn cached_times_are_written_back() {
         "a stranger",
     );
     let immutable = SetAttributes {
-        flags: Some(0x10),
+        flags: Some(0x8_0010),
         ..changes()
     };
     file.set_attributes(&Credentials::root(), &immutable)
