@@ -48,6 +48,6 @@ pub use copy::Route;
 pub use host::HostSide;
 pub use meta::{Meta, Xattr};
 pub use monitor::Monitor;
-pub use paths::{Entered, base_name, below, join, show};
+pub use paths::{Entered, base_name, below, is_control, join, show};
 pub use rules::Rules;
 pub use side::{Existing, Keep, Reason, Side, SidePath, Sink, Source};

@@ -4,13 +4,20 @@ use crate::side::{Reason, Side};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashSet;
 
+/// Returns whether a terminal obeys a character instead of showing it: a control character, or one that changes the
+/// direction of the text around it, so that a name would look like another.
+pub fn is_control(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Formats a path for messages. Control characters and bytes that are not UTF-8 are escaped, so that a name cannot
 /// control the terminal.
 pub fn show(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() {
+            if is_control(c) {
                 out.extend(c.escape_default())
             } else {
                 out.push(c)

@@ -4,13 +4,13 @@ use extant::FileType;
 use serde::Serialize;
 
 pub use extant_terminal::numbers::{count, human, rate};
-pub use extant_transfer::show;
+pub use extant_transfer::{is_control, show};
 
 /// Formats a name or path in a list: unchanged, or quoted as in bash and zsh, `$'caf\xe9'`, if bytes must be escaped.
 /// So no two names look the same, and each name can be typed as shown.
 pub fn name(path: &[u8]) -> String {
     let plain = std::str::from_utf8(path).ok();
-    let plain = plain.filter(|text| !text.contains(char::is_control) && !text.contains("$'"));
+    let plain = plain.filter(|text| !text.contains(is_control) && !text.contains("$'"));
     if let Some(text) = plain {
         return text.to_owned();
     }
@@ -21,7 +21,7 @@ pub fn name(path: &[u8]) -> String {
                 '\'' | '\\' => out.extend(['\\', c]),
                 '\n' => out.push_str("\\n"),
                 '\t' => out.push_str("\\t"),
-                c if c.is_control() => escape(&mut out, c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c if is_control(c) => escape(&mut out, c.encode_utf8(&mut [0; 4]).as_bytes()),
                 c => out.push(c),
             }
         }
@@ -118,6 +118,9 @@ mod tests {
         assert_eq!(show(b"a\x1b[2J\xffb"), "a\\u{1b}[2J\\xffb");
         assert_eq!(name("a\\xe9 b".as_bytes()), "a\\xe9 b");
         assert_eq!(name(b"it's\n\x1b\\\xe9"), r"$'it\'s\n\x1b\\\xe9'");
+        let turned = "a\u{202e}b\u{61c}".as_bytes();
+        assert_eq!(show(turned), "a\\u{202e}b\\u{61c}");
+        assert_eq!(name(turned), r"$'a\xe2\x80\xaeb\xd8\x9c'");
         assert_eq!(exact(b"a\nb\xe9"), "a\nb\u{fffd}e9");
         assert_eq!(base64_if_odd(b"plain"), None);
         for (bytes, text) in [

@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<()> {
         let target = f
             .target
             .as_ref()
-            .map(|t| format!(" -> {t}"))
+            .map(|t| format!(" -> {}", show::show(t.as_bytes())))
             .unwrap_or_default();
         writeln!(out, "  File: {}{target}", place.address)?;
         write!(

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use extant_cli_core::address::Address;
 use extant_cli_core::address::patterns::NoMatch;
-use extant_cli_core::format::show::{JsonPath, show};
+use extant_cli_core::format::show::{JsonPath, is_control, show};
 use extant_cli_core::image::images::Images;
 use extant_terminal::output;
 use serde::Serialize;
@@ -97,7 +97,7 @@ pub fn get(args: &GetArgs) -> Result<()> {
 /// Formats text in quotes, and anything else as `0x...`.
 fn encode(value: &[u8]) -> String {
     match std::str::from_utf8(value) {
-        Ok(text) if !text.contains(char::is_control) => {
+        Ok(text) if !text.contains(is_control) => {
             format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
         }
         _ => value

@@ -576,6 +576,58 @@ fn names_are_bytes() {
     );
 }
 
+/// No text of an image reaches the terminal as it is: neither control characters, nor those that change the direction
+/// of text, so that a name looks like another.
+#[test]
+fn nothing_in_an_image_controls_the_terminal() {
+    let s = Scratch::empty();
+    let hostile = |name: &str| format!("{name}\u{202e}\x1b[7m\u{2066}x");
+    let tree = s.host("tree");
+    fs::create_dir_all(tree.join(hostile("d"))).unwrap();
+    fs::write(tree.join(hostile("d")).join(hostile("f")), "x").unwrap();
+    std::os::unix::fs::symlink(hostile("to"), tree.join(hostile("l"))).unwrap();
+    let label = hostile("l");
+    s.ok(&[
+        "mkfs", "%", "--from", "@tree", "--size", "8M", "-q", "-L", &label,
+    ]);
+    let (dir, link) = (format!(":/{}", hostile("d")), format!(":/{}", hostile("l")));
+    let attribute = format!("user.{}", hostile("a"));
+    s.ok(&["setfattr", "-n", &attribute, "-v", &hostile("v"), &dir]);
+    s.ok(&["mkfs", "@other.img", "--size", "8M", "-q"]);
+    let none = format!("{dir}/none");
+    let inner = format!("{dir}/{}", hostile("f"));
+    for args in [
+        &["ls", "-lR", ":/"][..],
+        &["ls", &inner],
+        &["tree", ":/"],
+        &["stat", &dir, &link],
+        &["lsattr", "-R", ":/"],
+        &["getfattr", "-d", "-m", "-", &dir],
+        &["info", "%"],
+        &["map", "%"],
+        &["diff", "%", "@other.img"],
+        &["rescue", "%"],
+        &["inspect", "%", "dirents", "/"],
+        &["inspect", "%", "stat", &link[1..]],
+        &["inspect", "%", "xattrs", &dir[1..]],
+        &["inspect", "%", "superblock"],
+        &["tune", "%", "-L", &hostile("m")],
+        &["cat", &none],
+        &["cat", &inner, &dir],
+        &["mv", &inner, &dir],
+        &["rm", &dir],
+        &["mkdir", &dir],
+        &["ln", &inner, &dir],
+        &["chmod", "600", &none],
+    ] {
+        let ran = s.run(args);
+        let text = ran.text() + &ran.stderr;
+        assert!(!text.is_empty(), "{args:?}");
+        let raw = ['\x1b', '\u{202e}', '\u{2066}'];
+        assert!(!text.contains(raw), "{args:?}: {}", text.escape_debug());
+    }
+}
+
 #[test]
 fn an_archive_keeps_inode_flags() {
     let s = Scratch::empty();
