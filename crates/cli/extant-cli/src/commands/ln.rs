@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use extant::{Credentials, Error, FileType};
-use extant_cli_core::address::advice::{about, about_new};
+use extant_cli_core::address::advice::{about, about_new, above};
 use extant_cli_core::address::image_place::ImagePlace;
 use extant_cli_core::address::patterns::{NoMatch, expand};
 use extant_cli_core::address::{Address, Location, base_name, join, os};
@@ -113,12 +113,17 @@ fn one(args: &Args, target: &Target, to: &ImagePlace, into: bool) -> Result<()> 
         }
         Target::Text(text) => Err(&text[..]),
     };
-    let make = || make(&from, to, &path);
-    let made = match make() {
-        Err(Error::Exists) if args.force => to.dir.remove_file(os(&path)).and_then(|()| make()),
+    let there = || to.address.at(&shown).to_string();
+    let made = match make(&from, to, &path) {
+        Err(Error::Exists) if args.force => {
+            if is_own_name(&from, to, &path) {
+                let from = from.map_or_else(show, |from| from.address.to_string());
+                bail!("{from} and {} are the same file", there());
+            }
+            replace(&from, to, &path)
+        }
         other => other,
     };
-    let there = || to.address.at(&shown).to_string();
     match (made, &from) {
         (Err(e), Ok(from)) if from.attributes(false).is_err() => {
             Err(about(from, e.into())).with_context(|| from.address.to_string())
@@ -131,6 +136,39 @@ fn one(args: &Args, target: &Target, to: &ImagePlace, into: bool) -> Result<()> 
         (Err(e @ Error::Exists), _) => Err(advised(e, "use -f to replace it")).with_context(there),
         (other, _) => other.with_context(there),
     }
+}
+
+/// Returns whether the target of a link is the file that the link would replace, under the same name.
+fn is_own_name(from: &Result<ImagePlace, &[u8]>, to: &ImagePlace, path: &[u8]) -> bool {
+    let named = |place: &ImagePlace, path: &[u8]| {
+        let (above, name) = place.in_parent(path).ok()?;
+        Some((above.ino(), name.to_vec()))
+    };
+    let target = match from {
+        Ok(from) => named(from, &from.path),
+        Err(text) if text.starts_with(b"/") => named(to, text),
+        Err(text) => named(to, &join(above(path), text)),
+    };
+    target.is_some() && target == named(to, path)
+}
+
+/// Makes a link in place of a file, which stays if that fails.
+fn replace(from: &Result<ImagePlace, &[u8]>, to: &ImagePlace, path: &[u8]) -> extant::Result<()> {
+    let there = to.dir.symlink_metadata(os(path))?.ino();
+    if matches!(from, Ok(from) if from.attributes(false)?.ino() == there) {
+        return Ok(());
+    }
+    let mut number = 0;
+    let spare = loop {
+        let name = format!(".ln{number}");
+        let spare = join(above(path), name.as_bytes());
+        match make(from, to, &spare) {
+            Err(Error::Exists) => number += 1,
+            made => break made.map(|()| spare)?,
+        }
+    };
+    let moved = to.dir.rename(os(&spare), os(path));
+    moved.inspect_err(|_| drop(to.dir.remove_file(os(&spare))))
 }
 
 /// Makes one link: a hard link to an existing file, or a symbolic link with a text.

@@ -89,6 +89,9 @@ pub fn run(args: &Args) -> Result<()> {
                     "move it by itself, with a new name",
                 ));
             }
+            if mode == RenameMode::Replace && is_one_file(&source, &target, &new) {
+                bail!("{from} and {} are the same file", to.at(&shown));
+            }
             let by_number = [from, to].iter().any(|a| a.number().is_some());
             let moved = if by_number {
                 let (old, new) = (source.in_parent(&source.path)?, target.in_parent(&new)?);
@@ -103,6 +106,19 @@ pub fn run(args: &Args) -> Result<()> {
             Ok(())
         });
         done.and(expanded)
+    })
+}
+
+/// Returns whether a new name already leads to the source or to the target of its link. A rename would do nothing, or
+/// the link would take the place of its target.
+fn is_one_file(source: &ImagePlace, target: &ImagePlace, new: &[u8]) -> bool {
+    target.dir.symlink_metadata(os(new)).is_ok_and(|there| {
+        let is_there = |follow| {
+            source
+                .attributes(follow)
+                .is_ok_and(|a| a.ino() == there.ino())
+        };
+        is_there(false) || is_there(true)
     })
 }
 

@@ -2,9 +2,10 @@
 
 use anyhow::{Result, bail};
 use extant::{Error, FileType};
+use extant_cli_core::address::advice::above;
 use extant_cli_core::address::patterns::NoMatch;
 use extant_cli_core::address::walk::{Order, walk};
-use extant_cli_core::address::{Address, base_name, os};
+use extant_cli_core::address::{Address, base_name, join, os};
 use extant_cli_core::image::images::Images;
 use extant_terminal::progress::Progress;
 
@@ -41,11 +42,15 @@ pub fn run(args: &Args) -> Result<()> {
             );
         }
         let a = match dir.symlink_metadata(os(&path)) {
-            Err(Error::NotFound) if args.force => return Ok(()),
+            Err(Error::NotFound | Error::NotDirectory) if args.force => return Ok(()),
             other => other?,
         };
         if a.file_type() != FileType::Directory {
             return Ok(dir.remove_file(os(&path))?);
+        }
+        let name = join(above(path), base_name(path));
+        if path.ends_with(b"/") && dir.read_link(os(&name)).is_ok() {
+            bail!("a link to a directory: without the slash at its end the link is removed");
         }
         if args.recursive {
             let progress = Progress::count("remove");

@@ -93,6 +93,134 @@ fn moves_removes_links() {
     s.clean();
 }
 
+/// As with mv, ln and cp of GNU, whose exit codes are compared: nothing is done to two names of one file, also through
+/// other spellings, and no link takes the place of its target.
+#[test]
+fn a_file_is_not_put_in_its_own_place() {
+    let Some(s) = Scratch::ext4() else { return };
+    let tree = s.host("tree");
+    std::fs::create_dir_all(tree.join("d")).unwrap();
+    for name in ["a", "d/f"] {
+        std::fs::write(tree.join(name), name).unwrap();
+    }
+    for (name, of) in [("b", "a"), ("d/g", "d/f")] {
+        std::fs::hard_link(tree.join(of), tree.join(name)).unwrap();
+    }
+    for (name, to) in [("l", "d"), ("s", "a"), ("gone", "none")] {
+        std::os::unix::fs::symlink(to, tree.join(name)).unwrap();
+    }
+    s.ok(&["mkfs", "-Fq", "%", "--from", "@tree", "--size", "8M"]);
+    let files = |top: &str| s.ok(&["lsattr", "-Ra", top]) + &s.ok(&["ls", "-lR", top]);
+    let (before, base) = (files(":/"), s.bytes());
+    for line in [
+        "mv a a",
+        "mv a ./a",
+        "mv a d/../a",
+        "mv d/f l/f",
+        "mv d/f d",
+        "mv -T d d",
+        "mv d l",
+        "mv d d/x",
+        "mv a b",
+        "mv d/f d/g",
+        "mv s a",
+        "mv s s",
+        "mv gone gone",
+        "ln a a",
+        "ln -f a a",
+        "ln -f a d/../a",
+        "ln -f d/f l/f",
+        "ln -f d/f d",
+        "ln -f none a",
+        "ln -f d a",
+        "ln -sf a a",
+        "ln -sf ../d/f d/f",
+        "ln -s -f x d/../d/f/y",
+        "cp a a",
+        "cp a b",
+        "cp -a a a",
+        "cp a s",
+        "cp s a",
+        "cp -r d d/x",
+        "cp -aT d d",
+    ] {
+        let mut words = line.split(' ').peekable();
+        let mut ours = vec![words.next().unwrap().to_owned()];
+        let symbolic = line.starts_with("ln -s");
+        while let Some(option) = words.next_if(|word| word.starts_with('-')) {
+            ours.push(option.into());
+        }
+        let paths: Vec<&str> = words.collect();
+        let last = paths.len() - 1;
+        let at = |(i, path): (usize, &&str)| match symbolic && i < last {
+            true => (*path).to_owned(),
+            false => format!(":/{path}"),
+        };
+        ours.extend(paths.iter().enumerate().map(at));
+        let ours: Vec<&str> = ours.iter().map(String::as_str).collect();
+        let said = s.fails(&ours);
+        let theirs = Command::new("sh")
+            .args(["-c", line])
+            .current_dir(&tree)
+            .output();
+        let theirs = theirs.unwrap();
+        // GNU looks for the text of a symbolic link in the present directory, and makes a link again in its own place.
+        if !["ln -sf ../d/f d/f", "ln -f d/f l/f"].contains(&line) {
+            assert_eq!(theirs.status.code(), Some(1), "{line}: GNU does it");
+        }
+        let same = String::from_utf8_lossy(&theirs.stderr).contains("are the same file");
+        assert!(
+            !same || said.contains("are the same file") || line == "mv s s",
+            "{line}: {said}"
+        );
+        assert_eq!(files(":/"), before, "{line}");
+    }
+    for (line, text) in [
+        (&["ln", "-f", ":/a", ":/b"][..], "a"),
+        (&["ln", "-f", ":/d/f", ":/b"], "d/f"),
+        (&["ln", "-sf", "a", ":/b"], "a"),
+        (&["mv", ":/a", ":/s"], "a"),
+    ] {
+        s.ok(line);
+        let place = line.last().unwrap();
+        assert_eq!(s.ok(&["cat", place]), text, "{line:?}");
+        s.clean();
+        std::fs::write(&s.image, &base).unwrap();
+    }
+}
+
+/// A link that cannot be made leaves the file that it was to replace.
+#[test]
+fn a_link_that_fails_replaces_nothing() {
+    let Some(s) = Scratch::ext4() else { return };
+    s.ok(&[
+        "mkfs",
+        "-Fq",
+        "%",
+        "--size",
+        "2M",
+        "-N",
+        "16",
+        "-O",
+        "^has_journal",
+    ]);
+    s.ok(&["mkdir", ":/d"]);
+    let made = |n: &u32| s.run(&["ln", "-s", "x", &format!(":/{n}")]).code == Some(0);
+    assert!((0..16).take_while(made).count() < 16, "inodes are left");
+    let full = ":/0";
+    let before = s.ok(&["ls", "-lR", ":/"]);
+    assert!(
+        s.fails(&["ln", "-sf", "other", full])
+            .contains("no space left")
+    );
+    assert!(
+        s.fails(&["ln", "-sf", "other", ":/d/none/x"])
+            .contains("no such file")
+    );
+    assert_eq!(s.ok(&["ls", "-lR", ":/"]), before);
+    s.clean();
+}
+
 #[test]
 fn changes_modes_owners_times() {
     let Some(s) = Scratch::ext4() else { return };

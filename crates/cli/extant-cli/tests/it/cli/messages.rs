@@ -66,6 +66,7 @@ fn fixture() -> Option<Scratch> {
     fs::create_dir(s.host("dir")).unwrap();
     fs::create_dir(s.host("mnt")).unwrap();
     write("file", b"text\n");
+    write("table", b"/dev/x q 600 root 0\n");
     write("dir/f", b"x");
     write("empty", b"");
     write("junk", &[b'Z'; 100_000]);
@@ -78,6 +79,7 @@ fn fixture() -> Option<Scratch> {
     s.ok(&["cp", "@file", ":/d/f"]);
     s.ok(&["ln", "-s", "/nowhere", ":/dangling"]);
     s.ok(&["ln", "-s", "loop", ":/loop"]);
+    s.ok(&["ln", "-s", "d", ":/dirlink"]);
     Some(s)
 }
 

@@ -260,6 +260,21 @@ pub(super) const TABLE: &[Row] = &[
         "rm disk.img:<12>",
         1,
         "disk.img:<12>: a name is needed, not a number: `extant ls -Ri disk.img:` shows which names lead to inode 12",
+    (
+        "mv disk.img:/d/f disk.img:/d/../d/f",
+        1,
+        "disk.img:/d/f and disk.img:/d/../d/f are the same file",
+    ),
+    (
+        "ln -f disk.img:/d/f disk.img:/dirlink",
+        1,
+        "disk.img:/d/f and disk.img:/dirlink/f are the same file",
+    ),
+    (
+        "rm -rf disk.img:/dirlink/",
+        1,
+        "disk.img:/dirlink/: a link to a directory: without the slash at its end the link is removed",
+    ),
     ),
     (
         "mkdir disk.img:/d",
