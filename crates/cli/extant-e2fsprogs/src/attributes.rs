@@ -1,7 +1,7 @@
 //! `lsattr` and `chattr`: for files of the host with system calls, and for `IMAGE:/PATH` in an open
 //! volume. A path that exists is a path of the host.
 
-use super::call::{Answer, Answered, Called, release, write};
+use super::call::{Answer, Answered, Called, aside, release, write, write_beside};
 use super::getopt::Options;
 use crate::refusal::refuse;
 use anyhow::Context;
@@ -205,11 +205,6 @@ fn attributes_in(place: &ImagePlace, path: &Path) -> Result<extant::Metadata, St
     Ok(a)
 }
 
-/// Writes to standard output, like [`write`].
-fn print(bytes: &[u8]) -> anyhow::Result<()> {
-    write(bytes).map_err(anyhow::Error::msg)
-}
-
 /// Returns whether a path of [`names`] is `.` or `..`.
 fn is_dot(path: &Path) -> bool {
     let path = path.as_os_str().as_bytes();
@@ -234,7 +229,7 @@ pub(super) const LSATTR: Options = Options::of("RVadlpv");
 pub(super) fn lsattr(called: &Called) -> Answered {
     let taken = &called.taken;
     if taken.has('V') {
-        eprintln!("{}", release(called.name));
+        aside(release(called.name));
     }
     let mut listing = Listing {
         all: taken.has('a'),
@@ -334,13 +329,13 @@ impl Listing {
             }
             // Directories contain files without flags, such as links. They are reported, but are no failure.
             match self.line(&path) {
-                Ok(line) => print(&line)?,
+                Ok(line) => write(&line)?,
                 Err(line) => complain(line),
             }
             if self.recursive && self.is_dir(&path) && !is_dot(&path) {
-                print(&[b"\n", path.as_os_str().as_bytes(), b":\n"].concat())?;
+                write(&[b"\n", path.as_os_str().as_bytes(), b":\n"].concat())?;
                 self.directory(&path)?;
-                print(b"\n")?;
+                write(b"\n")?;
             }
         }
         Ok(())
@@ -349,7 +344,7 @@ impl Listing {
     fn one(&mut self, path: &Path) -> anyhow::Result<()> {
         interrupt::check()?;
         match self.line(path) {
-            Ok(line) => print(&line),
+            Ok(line) => write(&line),
             Err(line) => {
                 self.complain(line);
                 Ok(())
@@ -436,7 +431,7 @@ impl Change {
                             'R' => change.recursive = true,
                             'V' if change.verbose => {}
                             'V' => {
-                                eprintln!("{}", release(name));
+                                aside(release(name));
                                 change.verbose = true;
                             }
                             'f' => change.silent = true,
@@ -541,17 +536,19 @@ impl Change {
         let setting = |what: &str, e: io::Error| {
             format!("{} while setting {what} on {}", plain(&e), path.display())
         };
-        if self.has_flags {
+        if self.verbose || self.has_flags {
             let new = self.new_flags(flags_of(&file, path)?, meta.is_dir());
-            self.tell(path, new)?;
+            self.tell("Flags", path, columns_of_host(new))?;
             let done = ioctl_setflags(&file, IFlags::from_bits_retain(new));
             done.map_err(|e| setting("flags", e.into()))?;
         }
         if let Some(generation) = self.generation {
+            self.tell("Version", path, generation)?;
             let done = host::set_generation(&file, generation);
             done.map_err(|e| setting("version", e))?;
         }
         if let Some(project) = self.project {
+            self.tell("Project", path, project)?;
             let done = host::set_project(&file, project);
             done.map_err(|e| setting("project", e))?;
         }
@@ -572,14 +569,10 @@ impl Change {
             done.map_err(|e| setting(what, &e))
         };
         let unchanged = SetAttributes::default();
-        if self.has_flags {
+        if self.verbose || self.has_flags {
             let old = a.flags() & USER_VISIBLE;
             let new = self.new_flags(old, a.is_dir());
-            self.tell(path, new)?;
-            if (old ^ new) & EXTENTS != 0 {
-                let why = "cannot change 'e' (the mapping of a file in an image stays)";
-                return Err(setting("flags", &why));
-            }
+            self.tell("Flags", path, columns_of_host(new))?;
             // Linux ignores the other flags that a mount shows and that no program may change.
             if new & !USER_VISIBLE != 0 {
                 let error = plain(&Errno::OPNOTSUPP.into());
@@ -589,14 +582,20 @@ impl Change {
             change("flags", SetAttributes { flags, ..unchanged })?;
         }
         // Set the attributes one by one, as on the host, so that the message names what failed.
-        if let generation @ Some(_) = self.generation {
-            let set = SetAttributes {
-                generation,
-                ..unchanged
-            };
-            change("version", set)?;
+        if let Some(new) = self.generation {
+            self.tell("Version", path, new)?;
+            let generation = Some(new);
+            change(
+                "version",
+                SetAttributes {
+                    generation,
+                    ..unchanged
+                },
+            )?;
         }
-        if let project @ Some(_) = self.project {
+        if let Some(new) = self.project {
+            self.tell("Project", path, new)?;
+            let project = Some(new);
             change(
                 "project",
                 SetAttributes {
@@ -619,13 +618,14 @@ impl Change {
         if is_dir { new } else { new & !DIRSYNC }
     }
 
-    /// Prints the new flags of a file, with `-V`. Like e2fsprogs, before the change, which may fail.
-    fn tell(&self, path: &Path, flags: u32) -> Result<(), String> {
+    /// Prints a new attribute of a file, with `-V`. Like e2fsprogs, before the change, which may fail.
+    fn tell(&self, what: &str, path: &Path, value: impl std::fmt::Display) -> Result<(), String> {
         if !self.verbose {
             return Ok(());
         }
-        let (path, flags) = (path.display(), columns_of_host(flags));
-        write(format!("Flags of {path} set as {flags}\n").as_bytes())
+        let line = format!("{what} of {} set as {value}\n", path.display());
+        let done = write_beside(line.as_bytes());
+        done.map_err(|error| error.to_string())
     }
 }
 

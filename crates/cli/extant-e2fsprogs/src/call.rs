@@ -4,10 +4,10 @@ use crate::getopt::ParsedOptions;
 use crate::refusal::Refusal;
 use extant::mkfs::Prepared;
 use extant_cli_core::image::undo_log;
-use extant_terminal::output::{report_code, warn};
+use extant_terminal::output::{STDOUT, named, report_code, silent, warn};
 use extant_tune::TuneOptions;
 use std::ffi::{OsStr, OsString};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -38,19 +38,25 @@ pub type Answered = Result<Answer, Refusal>;
 
 /// Prints the answer of a tool.
 pub fn print(answer: impl AsRef<[u8]>) -> Answered {
-    write(answer.as_ref())?;
-    Ok(Answer::Done(0))
+    let done = write(answer.as_ref());
+    Ok(Answer::Done(done.map_or_else(|e| report_code(&e), |()| 0)))
 }
 
-/// Writes to standard output. A pipe that the reader has closed is not an error.
-pub fn write(bytes: &[u8]) -> Result<(), String> {
+/// Writes to standard output.
+pub fn write(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(format!("standard output: {error}"))
-        }
-        _ => Ok(()),
-    }
+    let done = out.write_all(bytes).and_then(|()| out.flush());
+    Ok(done.map_err(|error| named(STDOUT, error))?)
+}
+
+/// Like [`write`], beside a change that must not stop because the reader has closed the pipe.
+pub fn write_beside(bytes: &[u8]) -> anyhow::Result<()> {
+    write(bytes).or_else(|error| if silent(&error) { Ok(()) } else { Err(error) })
+}
+
+/// Writes a line to standard error. An error of standard error cannot be reported.
+pub fn aside(line: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// A call of a program.
@@ -125,10 +131,10 @@ impl Called {
     /// Prints the version on standard error, as e2fsprogs does.
     pub fn version(&self) -> Answered {
         let ours = env!("CARGO_PKG_VERSION");
-        eprintln!(
-            "{}\n\tUsing extant {ours}, by the options of e2fsprogs 1.47.0",
-            release(self.name)
-        );
+        let release = release(self.name);
+        aside(format_args!(
+            "{release}\n\tUsing extant {ours}, by the options of e2fsprogs 1.47.0"
+        ));
         Ok(Answer::Done(0))
     }
 }

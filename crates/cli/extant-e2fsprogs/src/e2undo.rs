@@ -49,7 +49,7 @@ pub(super) fn answer(called: &Called) -> Answered {
         fits(file.as_ref(), image.as_ref(), taken.has('f'))?;
     }
     if let Some(theirs) = theirs.filter(|_| taken.has('v')) {
-        call::write(theirs.replayed().as_bytes())?;
+        call::write_beside(theirs.replayed().as_bytes())?;
     }
     if taken.has('n') {
         return Ok(Answer::Done(0));
@@ -78,16 +78,14 @@ fn head(file: &Path) -> Answered {
     let theirs = File::open(file).map_err(Error::from);
     let theirs = theirs.and_then(E2Undo::read);
     if let Some(theirs) = theirs.map_err(|error| named(&error))? {
-        print!("{}", theirs.lines());
-        return Ok(Answer::Done(0));
+        return call::print(theirs.lines().to_string());
     }
     let undo = Undo::read(file).map_err(|error| named(&error))?;
     let undo =
         undo.ok_or_else(|| named(&"the file is unfinished: the image was not written to"))?;
-    println!(
-        "nr keys:\t{}\nsuper block:\t1024\nblock size:\t512\nidentity:\t{:#018x}",
+    call::print(format!(
+        "nr keys:\t{}\nsuper block:\t1024\nblock size:\t512\nidentity:\t{:#018x}\n",
         undo.len(),
         undo.id()
-    );
-    Ok(Answer::Done(0))
+    ))
 }

@@ -1,6 +1,6 @@
 //! `resize2fs`: runs `extant resize`. Sizes without a unit are blocks, and the output has the lines that scripts read.
 
-use super::call::{Answer, Answered, Called, device, print};
+use super::call::{Answer, Answered, Called, aside, device, print};
 use super::getopt::{self, Options, text};
 use super::in_use::InUse;
 use super::{changes, listing};
@@ -75,7 +75,9 @@ fn change(args: &ResizeArgs, stride: Option<u16>) -> Answered {
     }
     if !done.written && !args.print_min {
         let (new, kib) = (done.new_blocks, done.block_size / 1024);
-        eprintln!("The filesystem is already {new} ({kib}k) blocks long.  Nothing to do!\n");
+        aside(format_args!(
+            "The filesystem is already {new} ({kib}k) blocks long.  Nothing to do!\n"
+        ));
         return Ok(Answer::Done(0));
     }
     print(lines(args, &done))
@@ -104,7 +106,9 @@ fn grow(in_use: &InUse, args: &ResizeArgs, has_undo: bool) -> Answered {
         _ => length / block_size,
     };
     if new == old {
-        eprintln!("The filesystem is already {new} ({kib}k) blocks long.  Nothing to do!\n");
+        aside(format_args!(
+            "The filesystem is already {new} ({kib}k) blocks long.  Nothing to do!\n"
+        ));
         return Ok(Answer::Done(0));
     }
     print(format!(

@@ -28,6 +28,9 @@ pub fn speak_as(name: &'static str, advice: fn(&anyhow::Error) -> Option<&'stati
     SPEAKER.get_or_init(|| Speaker { name, advice });
 }
 
+/// Name of standard output in messages.
+pub const STDOUT: &str = "standard output";
+
 /// Returns standard output, buffered.
 pub fn stdout() -> BufWriter<Stdout> {
     BufWriter::with_capacity(1 << 16, Stdout(io::stdout().lock()))
@@ -36,21 +39,22 @@ pub fn stdout() -> BufWriter<Stdout> {
 /// Standard output, whose errors name it.
 pub struct Stdout(StdoutLock<'static>);
 
-fn named(e: io::Error) -> io::Error {
+/// Returns an error of a writer with its name.
+pub fn named(name: impl fmt::Display, e: io::Error) -> io::Error {
     match e.kind() {
         // The caller handles both kinds: it does not report the first, and retries after the other.
         io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => e,
-        kind => io::Error::new(kind, format!("standard output: {e}")),
+        kind => io::Error::new(kind, format!("{name}: {e}")),
     }
 }
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).map_err(named)
+        self.0.write(bytes).map_err(|e| named(STDOUT, e))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().map_err(named)
+        self.0.flush().map_err(|e| named(STDOUT, e))
     }
 }
 
@@ -245,7 +249,7 @@ fn is_interrupt(error: &anyhow::Error) -> bool {
 }
 
 /// Returns whether the reader of standard output closed it.
-fn silent(error: &anyhow::Error) -> bool {
+pub fn silent(error: &anyhow::Error) -> bool {
     let broken = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
     error.chain().any(|e| {
         e.downcast_ref::<io::Error>().is_some_and(broken)
@@ -253,6 +257,9 @@ fn silent(error: &anyhow::Error) -> bool {
                 .is_some_and(|e| e.io_error_kind() == Some(io::ErrorKind::BrokenPipe))
     })
 }
+
+/// Exit code of a program that ends because the reader of its standard output has closed it, as after SIGPIPE.
+pub const CLOSED_PIPE: u8 = 141;
 
 /// Prints an error in one line and returns the exit code: 130 interrupted, 141 broken pipe, that of [`exit_with`],
 /// else 1.
@@ -263,7 +270,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 /// Like [`report`], with the exit code as a number.
 pub fn report_code(error: &anyhow::Error) -> u8 {
     if silent(error) {
-        return 141;
+        return CLOSED_PIPE;
     }
     if is_interrupt(error) {
         // The point of interruption does not matter.

@@ -251,11 +251,13 @@ pub(super) fn run(
         at: b"/".to_vec(),
         echo: of_file,
         writes,
-        failed: false,
+        code: 0,
         journal: None,
     };
     let mut rest = asked;
-    while let Some((first, behind)) = rest.split_first() {
+    while let Some((first, behind)) = rest.split_first()
+        && !session.is_over()
+    {
         rest = behind;
         if first.changes() && !writes {
             session.done(first, |_| bail!("Filesystem opened read/only"));
@@ -290,7 +292,7 @@ pub(super) fn run(
     }
     let closed = journal::close_at_end(session.image, &mut session.journal);
     closed?;
-    Ok(Answer::Done(u8::from(session.failed)))
+    Ok(Answer::Done(session.code))
 }
 
 /// An image being changed.
@@ -301,7 +303,8 @@ struct Session<'a> {
     at: Vec<u8>,
     echo: bool,
     writes: bool,
-    failed: bool,
+    /// The exit code.
+    code: u8,
     /// Transactions of the journal, if the journal is open.
     journal: Option<Vec<journal::Transaction>>,
 }
@@ -313,7 +316,9 @@ impl Session<'_> {
         let all = || std::iter::once(first).chain(more);
         let mut work = |volume: &Volume| {
             for one in all() {
-                if let RequestKind::Own(name, words) = &one.what {
+                if let RequestKind::Own(name, words) = &one.what
+                    && !self.is_over()
+                {
                     self.done(one, |session| session.of_files(volume, name, words));
                 }
             }
@@ -336,13 +341,17 @@ impl Session<'_> {
             .map_err(|line| anyhow!(line))
             .and_then(self.called.extant.run);
         if let Err(error) = answered {
-            self.failed = true;
-            // The session's exit code applies.
-            let _ = output::report(&error);
+            let code = output::report_code(&error);
+            self.code = if code == output::CLOSED_PIPE { code } else { 1 };
         }
     }
 
     /// Echoes the line of a request from a file.
+    /// Returns whether no reader is left for the answers of more requests, and none of them changes the image.
+    fn is_over(&self) -> bool {
+        self.code == output::CLOSED_PIPE && !self.writes
+    }
+
     fn echo(&self, one: &DebugfsRequest) {
         if self.echo {
             let line = show(one.line.trim_ascii());
@@ -354,7 +363,11 @@ impl Session<'_> {
     fn done(&mut self, one: &DebugfsRequest, work: impl FnOnce(&mut Self) -> Result<()>) {
         self.echo(one);
         if let Err(error) = work(self) {
-            self.failed = true;
+            if output::silent(&error) {
+                self.code = output::CLOSED_PIPE;
+                return;
+            }
+            self.code = 1;
             let word = Request::words_of(&one.line).into_iter().next();
             let word = show(&word.unwrap_or_default());
             output::complain(format_args!("{word}: {}", output::one_line(&error)));

@@ -1,5 +1,6 @@
 //! Wrong usage, wrong images, full images, interrupts: one line, an exit code, and an unchanged image.
 
+use crate::cli::called::{ScriptDir, told};
 use crate::cli::support::{Scratch, run};
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -160,6 +161,62 @@ fn a_reader_that_goes_away_is_no_error() {
         (out.status.code(), out.stderr.as_slice()),
         (Some(141), &b""[..])
     );
+}
+
+/// Work that only prints ends with its reader: no later file or request is looked at, which is wrong here.
+#[test]
+fn programs_by_other_names_end_with_their_reader() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    let made = place.ours(
+        "mke2fs -Fq -d tree d.img 16M; tune2fs -z undo -L new d.img; printf 'stat /\\nstat /none\\n' >requests",
+    );
+    assert!(made.status.success(), "{}", told(&made));
+    let ends = |line: &str, code: i32| {
+        let mut words = line.split(' ');
+        let name = words.next().unwrap();
+        // The writing end of a pipe without a reader.
+        let closed = || std::io::pipe().unwrap().1;
+        let mut command = Command::new(place.image("names").join(name));
+        command.args(words).current_dir(place.image("."));
+        let out = command
+            .stdout(closed())
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        assert_eq!(
+            (out.status.code(), told(&out)),
+            (Some(code), String::new()),
+            "{line}"
+        );
+        // An error of standard error cannot be reported, but is no reason to panic.
+        let done = command.stderr(closed()).status().unwrap();
+        assert_eq!(done.code(), Some(code), "{line}");
+    };
+    for line in [
+        "lsattr -R d.img:/ d.img:/none",
+        "lsattr -d tree none",
+        "debugfs -f requests d.img",
+        "debugfs -R ls d.img",
+        "dumpe2fs d.img",
+        "tune2fs -l d.img",
+        "e2undo -h undo",
+        "extant lsattr -R d.img:/",
+        "extant ls -R d.img:/",
+        "extant tree d.img:/",
+        "extant check --json d.img",
+        "extant inspect d.img dirents /",
+    ] {
+        ends(line, 141);
+    }
+    for line in ["lsattr -V -d tree", "resize2fs d.img 16384", "mke2fs -V"] {
+        let mut words = line.split(' ');
+        let mut command = Command::new(place.image("names").join(words.next().unwrap()));
+        command.args(words).current_dir(place.image("."));
+        let done = command.stderr(std::io::pipe().unwrap().1).output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{line}: {}", told(&done));
+    }
 }
 
 /// Waits until a child handles SIGINT, or has ended.
