@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Builder;
 
 /// A batch of fewer items is not worth starting a thread for.
 pub(super) const PARALLEL_ITEMS: usize = 8192;
@@ -10,16 +11,21 @@ pub(super) const PARALLEL_ITEMS: usize = 8192;
 pub(super) fn both<A: Send, B>(
     threads: usize,
     items: usize,
-    a: impl FnOnce() -> A + Send,
+    a: impl Fn() -> A + Send + Copy,
     b: impl FnOnce() -> B,
 ) -> Result<(A, B)> {
     if items < PARALLEL_ITEMS || threads < 2 {
         return Ok((a(), b()));
     }
     std::thread::scope(|s| {
-        let a = s.spawn(a);
+        let started = Builder::new().spawn_scoped(s, a);
         let b = b();
-        Ok((a.join().map_err(Error::panicked)?, b))
+        let a = match started {
+            Ok(thread) => thread.join().map_err(Error::panicked)?,
+            // The system gives no thread.
+            Err(_) => a(),
+        };
+        Ok((a, b))
     })
 }
 

@@ -16,6 +16,7 @@ use super::xattrs::XattrBatch;
 use crate::error::{Error, Result};
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Builder;
 
 impl<'s, 'a> Shared<'s, 'a> {
     fn part(&self) -> Part<'a> {
@@ -76,7 +77,9 @@ impl<'s, 'a> Shared<'s, 'a> {
             Ok((part, done))
         };
         let parts: Vec<_> = std::thread::scope(|s| {
-            let others: Vec<_> = (1..threads).map(|_| s.spawn(work)).collect();
+            // Threads that the system refuses leave more work to the others.
+            let start = |_| Builder::new().spawn_scoped(s, work).ok();
+            let others: Vec<_> = (1..threads).filter_map(start).collect();
             let own = work();
             let others = others
                 .into_iter()

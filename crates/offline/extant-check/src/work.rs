@@ -27,7 +27,9 @@ pub(crate) fn each<S: Send>(
         return vec![run()];
     }
     thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
+        // Threads that the system refuses leave more work to the others.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, run).ok();
+        let others: Vec<_> = (1..threads).filter_map(start).collect();
         let mut states = vec![run()];
         for other in others {
             match other.join() {

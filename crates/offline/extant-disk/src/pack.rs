@@ -30,7 +30,7 @@ pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> i
         let mut workers = Vec::with_capacity(threads);
         for first in 0..threads as u64 {
             let (give, take) = sync_channel::<io::Result<Packed>>(AHEAD);
-            scope.spawn(move || {
+            let started = thread::Builder::new().spawn_scoped(scope, move || {
                 let mut packer = Packer::new(scratch);
                 for frame in (first..frames).step_by(threads) {
                     let packed = packer.as_mut().map_err(|e| io::Error::other(e.to_string()));
@@ -42,6 +42,7 @@ pub fn pack(scratch: &Scratch, out: &mut impl Write, packing: &Packing<'_>) -> i
                     }
                 }
             });
+            started?;
             workers.push(take);
         }
         for frame in 0..frames {

@@ -4,6 +4,7 @@ use blockdev::BlockDevice;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::sync_channel;
+use std::thread::Builder;
 
 /// Bytes that are copied at once.
 const PIECE: u64 = 1 << 20;
@@ -131,7 +132,7 @@ fn copy_runs(
     let (full, pieces) = sync_channel::<io::Result<(u64, Vec<u8>)>>(READ_AHEAD);
     let (empty, spare) = sync_channel::<Vec<u8>>(READ_AHEAD + 2);
     std::thread::scope(|scope| {
-        scope.spawn(move || {
+        let started = Builder::new().spawn_scoped(scope, move || {
             for run in runs {
                 let (from, end) = (run.from * block_size, (run.from + run.len) * block_size);
                 let mut at = from;
@@ -150,6 +151,7 @@ fn copy_runs(
                 }
             }
         });
+        started?;
         for piece in pieces {
             let (place, bytes) = piece?;
             step()?;

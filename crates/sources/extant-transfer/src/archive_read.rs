@@ -23,6 +23,7 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 /// Files up to this size are written by worker threads.
 const SMALL: u64 = 1 << 20;
@@ -57,9 +58,8 @@ pub fn read_archive(
         let mut queues: Vec<SyncSender<Job>> = Vec::new();
         for _ in 0..rules.threads {
             let (sender, jobs) = sync_channel::<Job>(QUEUE);
-            queues.push(sender);
             let (in_flight, failed, stop) = (&in_flight, &failed, &stop);
-            s.spawn(move || {
+            let write = move || {
                 for job in jobs {
                     let _done = JobGuard(in_flight);
                     if !stop.load(Ordering::Relaxed)
@@ -72,7 +72,13 @@ pub fn read_archive(
                             .get_or_insert(e);
                     }
                 }
-            });
+            };
+            // One thread is enough.
+            match Builder::new().spawn_scoped(s, write) {
+                Ok(_) => queues.push(sender),
+                Err(e) if queues.is_empty() => return Err(e).context("a thread"),
+                Err(_) => break,
+            }
         }
         let mut reader = Reader {
             dst,

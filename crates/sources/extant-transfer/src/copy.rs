@@ -23,6 +23,7 @@ use extant_sources::WhiteOut;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 
 /// Files in one task.
 const PIECE: usize = 64;
@@ -302,7 +303,8 @@ impl Copy<'_> {
         lock(&self.stack).files.resize_with(threads, Vec::new);
         std::thread::scope(|s| {
             for thread in 1..threads {
-                s.spawn(move || self.work(thread));
+                // Threads that the system refuses leave more work to the others.
+                drop(Builder::new().spawn_scoped(s, move || self.work(thread)));
             }
             self.work(0);
         });

@@ -4,9 +4,10 @@
 //! place in a queue of bounded length from its discovery until its result is taken, so the number of results in
 //! memory is bounded, whichever thread is slow.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 /// Results waiting to be taken, per thread.
 const AHEAD: usize = 4;
@@ -28,24 +29,35 @@ pub fn ordered<J: Send, R: Send>(
     let (to_workers, pieces) = sync_channel::<(J, SyncSender<Result<R>>)>(threads * AHEAD + 1);
     let pieces = Mutex::new(pieces);
     std::thread::scope(|s| {
-        for _ in 0..threads {
-            s.spawn(|| {
-                loop {
-                    // The lock is held while waiting: its holder gets the next piece.
-                    let next = pieces.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok((piece, result)) = next else { return };
-                    // After a failure the receiver is gone.
-                    let _ = result.send(work(piece));
-                }
-            });
-        }
-        let finder = s.spawn(move || {
+        let work = || {
+            loop {
+                // The lock is held while waiting: its holder gets the next piece.
+                let next = pieces.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                let Ok((piece, result)) = next else { return };
+                // After a failure the receiver is gone.
+                let _ = result.send(work(piece));
+            }
+        };
+        // The finder owns what the workers wait for, which ends with it, also if it or a worker cannot be started. One
+        // worker is enough.
+        let finder = Builder::new().spawn_scoped(s, move || {
             find(&mut |piece| {
                 let (result, place) = sync_channel(1);
                 let sent = to_taker.send(place).is_ok() && to_workers.send((piece, result)).is_ok();
                 sent.then_some(()).ok_or_else(|| Stopped.into())
             })
         });
+        let finder = finder.context("a thread")?;
+        for thread in 0..threads {
+            match Builder::new().spawn_scoped(s, work) {
+                Ok(_) => {}
+                Err(e) if thread == 0 => {
+                    drop(in_order);
+                    return Err(e).context("a thread");
+                }
+                Err(_) => break,
+            }
+        }
         let taken = (|| {
             for place in in_order {
                 take(

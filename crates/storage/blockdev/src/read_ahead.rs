@@ -353,8 +353,11 @@ impl BlockDevice for ReadAhead<'_, '_> {
         if len < LARGE || check_range(self.len(), offset, len, "read").is_err() {
             return readers.device.will_read(offset, len);
         }
-        self.started
-            .call_once(|| (0..READERS).for_each(|_| drop(scope.spawn(|| readers.serve()))));
+        // Without a reader the device itself reads what was announced.
+        self.started.call_once(|| {
+            let start = |_| drop(thread::Builder::new().spawn_scoped(scope, || readers.serve()));
+            (0..READERS).for_each(start);
+        });
         readers.pieces.lock().note(offset..offset + len);
         readers.told.notify_all();
     }

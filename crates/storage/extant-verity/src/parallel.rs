@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 /// The next piece, and the failed piece of the lowest number with its error.
 #[derive(Default)]
@@ -26,19 +27,22 @@ pub(crate) fn for_each(
         progress.next += u64::from(left);
         left.then_some(piece)
     };
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, 64) {
-            scope.spawn(|| {
-                while let Some(piece) = take() {
-                    let Err(error) = work(piece) else { continue };
-                    let mut progress = progress();
-                    let earlier = progress.failed.as_ref().map(|(earlier, _)| *earlier);
-                    if earlier.is_none_or(|earlier| piece < earlier) {
-                        progress.failed = Some((piece, error));
-                    }
-                }
-            });
+    let run = || {
+        while let Some(piece) = take() {
+            let Err(error) = work(piece) else { continue };
+            let mut progress = progress();
+            let earlier = progress.failed.as_ref().map(|(earlier, _)| *earlier);
+            if earlier.is_none_or(|earlier| piece < earlier) {
+                progress.failed = Some((piece, error));
+            }
         }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(64) {
+            // Threads that the system refuses leave more work to the others.
+            drop(Builder::new().spawn_scoped(scope, run));
+        }
+        run();
     });
     let failed = progress().failed.take();
     failed.map_or(Ok(()), |(_, error)| Err(error))

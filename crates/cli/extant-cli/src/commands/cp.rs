@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(short = 'T', long)]
     no_target_directory: bool,
     /// Number of threads [0: the number of CPUs]
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = store::threads_given)]
     threads: usize,
 }
 

@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(short = 'F', long)]
     force: bool,
     /// Number of threads [0: the number of CPUs]
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = store::threads_given)]
     threads: usize,
     /// Print the result as JSON
     #[arg(long)]

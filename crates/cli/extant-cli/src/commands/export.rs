@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "FORMAT")]
     format: Option<Packing>,
     /// Number of threads [0: the number of CPUs]
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = store::threads_given)]
     threads: usize,
     /// Print the result as JSON
     #[arg(long)]

@@ -136,7 +136,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["verity", "dry_run"])]
     undo: Option<PathBuf>,
     /// Number of threads [0: the number of CPUs]
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = store::threads_given)]
     threads: usize,
     /// Keep the tail of a file that is longer than the file system, as mke2fs does
     #[arg(long, hide = true)]

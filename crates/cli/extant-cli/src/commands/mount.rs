@@ -7,7 +7,7 @@ use crate::mount::serving::{Serving, mount_options};
 use anyhow::{Context, Result, anyhow, ensure};
 use extant::scratch::Changes;
 use extant_cli_core::image::advice::no_disk;
-use extant_cli_core::image::overlaid;
+use extant_cli_core::image::{overlaid, store};
 use extant_cli_core::mounts::mounted::Mounted;
 use extant_fuse::MountOptions;
 use extant_terminal::numbers::size;
@@ -82,7 +82,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     transport: Transport,
     /// Minimum number of threads that serve; more start when all of them wait [default: the number of CPUs]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = store::threads_given)]
     threads: usize,
     /// Do not confine the server. By default it gives up all rights that it does not need, and opens, connects to and
     /// runs nothing any more

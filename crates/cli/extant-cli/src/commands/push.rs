@@ -24,6 +24,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::Builder;
 
 /// Copy an image to a server or store, only the blocks that differ
 ///
@@ -313,11 +314,13 @@ impl Copy<'_> {
             }
         };
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-            let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-            ended
-                .into_iter()
-                .try_for_each(|end| end.unwrap_or_else(|e| std::panic::resume_unwind(e)))
+            // Threads that the system refuses leave more work to the others.
+            let start = |_| Builder::new().spawn_scoped(scope, work).ok();
+            let threads: Vec<_> = (1..THREADS).filter_map(start).collect();
+            let own = work();
+            let ended = threads.into_iter().map(|thread| thread.join());
+            let ended = ended.map(|end| end.unwrap_or_else(|e| std::panic::resume_unwind(e)));
+            ended.fold(own, Result::and)
         })?;
         self.target.flush().with_context(named(self.dst))?;
         self.page(0)?;

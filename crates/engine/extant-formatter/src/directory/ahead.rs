@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::image::BlockImages;
 use ext4_format::BlockNr;
 use ext4_format::hash::DirHasher;
+use std::thread::Builder;
 
 /// Smallest number of leaves that is worth another thread.
 const LEAVES: usize = 32;
@@ -52,11 +53,18 @@ impl Dir<'_, '_> {
         let own = parts.next();
         std::thread::scope(|s| {
             let others: Vec<_> = parts
-                .map(|(leaves, blocks)| s.spawn(move || work(leaves, blocks)))
+                .map(|(leaves, blocks)| {
+                    let work = move || work(leaves, blocks);
+                    // What the system gives no thread for is done here.
+                    Builder::new().spawn_scoped(s, work).map_err(|_| work())
+                })
                 .collect();
             let mut all = own.map_or_else(Vec::new, |(leaves, blocks)| work(leaves, blocks));
             for other in others {
-                all.append(&mut other.join().map_err(Error::panicked)?);
+                all.extend(match other {
+                    Ok(thread) => thread.join().map_err(Error::panicked)?,
+                    Err(done) => done,
+                });
             }
             Ok(all)
         })

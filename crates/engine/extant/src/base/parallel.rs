@@ -4,6 +4,7 @@ use crate::base::error::{Error, Result};
 use std::any::Any;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Builder;
 
 /// More threads than this gain little: one thread prepares their work, and continues with their results.
 pub const MAX_THREADS: usize = 16;
@@ -48,7 +49,9 @@ pub fn for_each<T: Sync>(
         return worker();
     }
     std::thread::scope(|s| {
-        let others: Vec<_> = (1..threads).map(|_| s.spawn(worker)).collect();
+        // Threads that the system refuses leave more work to the others.
+        let start = |_| Builder::new().spawn_scoped(s, worker).ok();
+        let others: Vec<_> = (1..threads).filter_map(start).collect();
         let own = worker();
         let others = others.into_iter().map(|t| t.join().map_err(panicked)?);
         others.fold(own, Result::and)

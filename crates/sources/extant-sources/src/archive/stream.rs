@@ -12,6 +12,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::Builder;
 use std::time::Duration;
 
 /// Bytes that a reading thread sends at a time.
@@ -88,11 +89,12 @@ fn opened(name: String, path: &Path) -> Result<Opened> {
 /// Detects the compression of a stream. The first bytes may arrive late, so the wait can be cancelled.
 fn look(mut raw: Raw, monitor: &dyn ReadMonitor) -> Result<(io::Result<Compression>, Raw)> {
     let (sender, seen) = sync_channel(1);
-    std::thread::spawn(move || {
+    let started = Builder::new().spawn(move || {
         let compression = raw.compression().map(|c| c.unwrap_or(Compression::None));
         // The channel has no receiver after a cancellation.
         let _ = sender.send((compression, raw));
     });
+    started.map_err(|e| SourceError::io("a thread", e))?;
     loop {
         match seen.recv_timeout(PATIENCE) {
             Ok(both) => return Ok(both),
@@ -529,10 +531,14 @@ impl<'a> Stream<'a> {
 /// Decompresses in a separate thread.
 fn unpack(raw: Raw) -> Feed {
     let (sender, chunks) = sync_channel(4);
-    std::thread::spawn(move || match Unpacked::new(raw) {
+    let failed = sender.clone();
+    let started = Builder::new().spawn(move || match Unpacked::new(raw) {
         Ok(unpacked) => pump(unpacked, &sender),
         Err(e) => drop(sender.send(Err(e))),
     });
+    if let Err(e) = started {
+        drop(failed.send(Err(e)));
+    }
     Feed::Thread {
         chunks,
         chunk: Vec::new(),

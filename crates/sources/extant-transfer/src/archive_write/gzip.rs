@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use flate2::{Compress, Compression, Crc, FlushCompress};
 use std::io::{self, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::Builder;
 
 /// Bytes compressed together: enough that the empty window at the start of a block costs less than 1%.
 const BLOCK: usize = 1 << 20;
@@ -24,7 +25,7 @@ pub fn gzip(
     let mut sum = Crc::new();
     let (sender, blocks) = sync_channel(threads.max(1));
     std::thread::scope(|s| {
-        let filler = s.spawn(move || {
+        let filler = Builder::new().spawn_scoped(s, move || {
             let mut blocks = Blocks {
                 block: Vec::with_capacity(BLOCK),
                 sender,
@@ -32,6 +33,7 @@ pub fn gzip(
             fill(&mut blocks)?;
             Ok(blocks.finish()?)
         });
+        let filler = filler.context("a thread")?;
         let packed = ordered(
             threads,
             |give| blocks.into_iter().try_for_each(give),

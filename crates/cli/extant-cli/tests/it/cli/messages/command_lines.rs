@@ -160,6 +160,21 @@ pub(super) const TABLE: &[Row] = &[
         "mkfs: --size 5X: unknown unit x: use K, M, G or T, as in 512M",
     ),
     (
+        "mkfs new.img --size 8M -m five",
+        2,
+        "mkfs: --reserved five: write a number of percent, as 5 or 0.5",
+    ),
+    (
+        "tune disk.img -m five",
+        2,
+        "tune: --reserved-percent five: write a number of percent, as 5 or 0.5",
+    ),
+    (
+        "mkfs new.img --size 8M --threads 100000",
+        2,
+        "mkfs: --threads 100000: write 0 to 1024",
+    ),
+    (
         "mkfs new.img --size lots",
         2,
         "mkfs: --size lots: unknown unit lots: use K, M, G or T, as in 512M",
