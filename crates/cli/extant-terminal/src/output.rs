@@ -292,7 +292,8 @@ pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
         let text = without_numbers(&cause.to_string());
-        if line.is_empty() {
+        // A cause may begin with the name of its context.
+        if line.is_empty() || text.starts_with(&format!("{line}: ")) {
             line = text;
         } else if !line.ends_with(&text) {
             line = format!("{line}: {text}");

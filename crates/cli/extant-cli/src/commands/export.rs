@@ -8,7 +8,7 @@ use extant_cli_core::address::patterns::{NoMatch, expand};
 use extant_cli_core::address::{Rooted, base_name, is_stream, join};
 use extant_cli_core::image::{images, store, streams};
 use extant_cli_core::messages::advised::advised;
-use extant_terminal::output;
+use extant_terminal::output::{self, STDOUT, named};
 use extant_transfer::{Existing, HostSide, Route, Side};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<()> {
         Some(packing) if stdout => transfer::pack(
             &image,
             from,
-            std::io::stdout().lock(),
+            NamedWriter(&mut std::io::stdout().lock(), STDOUT.into()),
             packing,
             &rules,
             &monitor,
@@ -177,17 +177,27 @@ const OTHERS: [&str; 14] = [
     ".squashfs",
 ];
 
+/// A writer whose errors name it.
+struct NamedWriter<'w, W>(&'w mut W, String);
+
+impl<W: Write> Write for NamedWriter<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes).map_err(|e| named(&self.1, e))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush().map_err(|e| named(&self.1, e))
+    }
+}
+
 /// Writes a file. An existing file stays until the new one is complete, so that an error destroys nothing.
 fn archive(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let context = || path.display().to_string();
     if path.metadata().is_ok_and(|m| !m.is_file()) {
         // A pipe or a device.
-        let mut file = std::fs::OpenOptions::new().write(true).open(path);
-        return write(
-            file.as_mut()
-                .map_err(|e| anyhow!("{e}"))
-                .with_context(context)?,
-        );
+        let file = std::fs::OpenOptions::new().write(true).open(path);
+        let mut file = file.with_context(context)?;
+        return write(&mut NamedWriter(&mut file, context()));
     }
     // Resolve a symbolic link, so that its target is replaced.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -209,7 +219,7 @@ fn archive(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Res
             None => anyhow!(std::io::Error::from(e.kind())),
         })
         .with_context(context)?;
-    write(file.as_file_mut())?;
+    write(&mut NamedWriter(file.as_file_mut(), context()))?;
     file.persist(&real)
         .map_err(|e| e.error)
         .with_context(context)?;

@@ -4,13 +4,18 @@
 use super::Loss;
 use anyhow::{Result, bail};
 use ext4_format::FileType;
+use extant_cli_core::format::show::show;
 use extant_rescue::{Found, Rescue};
 use extant_terminal::interrupt;
+use extant_terminal::output::one_line;
 use extant_terminal::progress::Progress;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io;
+use std::io::{
+    self,
+    ErrorKind::{QuotaExceeded, StorageFull},
+};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -64,26 +69,26 @@ pub fn copy(rescue: &Rescue<'_>, to: &Path) -> Result<Copied> {
         let above = above.and_then(|end| found.path.get(..end));
         if let Some(above) = above.filter(|above| !listed.contains(above)) {
             let above = to.join(OsStr::from_bytes(above));
-            copier.note(found, |_| std::fs::create_dir_all(above));
+            copier.note(found, |_| std::fs::create_dir_all(above))?;
         }
     }
     // In the order of paths, a directory comes before its contents.
     for found in rescue.found() {
         interrupt::check()?;
         if found.file_type != FileType::Symlink {
-            copier.note(found, |copier| copier.one(found));
+            copier.note(found, |copier| copier.one(found))?;
         }
         progress.add(found.size);
     }
     interrupt::check()?;
     let links = rescue.found().iter();
     for found in links.filter(|found| found.file_type == FileType::Symlink) {
-        copier.note(found, |copier| copier.link(found));
+        copier.note(found, |copier| copier.link(found))?;
     }
     // Bottom-up, because a read-only directory accepts no more names.
     for found in rescue.found().iter().rev() {
         if found.file_type == FileType::Directory {
-            copier.directory_done(found);
+            copier.directory_done(found)?;
         }
     }
     progress.done();
@@ -99,10 +104,21 @@ impl Copier<'_> {
         self.copied.lost.push(Loss::of(&found.path, reason));
     }
 
-    fn note(&mut self, found: &Found, make: impl FnOnce(&mut Self) -> io::Result<()>) {
+    /// Notes why a file is lost. On a full host the copy ends, because the same happens to all other files.
+    fn note(
+        &mut self,
+        found: &Found,
+        make: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> Result<()> {
         if let Err(error) = make(self) {
-            self.lose(found, error.to_string());
+            let is_full = matches!(error.kind(), StorageFull | QuotaExceeded);
+            let error = anyhow::Error::from(error);
+            if is_full {
+                return Err(error.context(show(&found.path)));
+            }
+            self.lose(found, one_line(&error));
         }
+        Ok(())
     }
 
     fn one(&mut self, found: &Found) -> io::Result<()> {
@@ -144,7 +160,7 @@ impl Copier<'_> {
             }
             Ok(())
         });
-        if interrupt::check().is_err() {
+        if interrupt::check().is_err() || lost.is_err() {
             // Do not leave a partial file.
             std::fs::remove_file(path)?;
         }
@@ -182,13 +198,14 @@ impl Copier<'_> {
         std::os::unix::fs::symlink(OsStr::from_bytes(&target), self.path(found))
     }
 
-    fn directory_done(&mut self, found: &Found) {
+    fn directory_done(&mut self, found: &Found) -> Result<()> {
         // A path that is not a directory here was lost, which was reported.
         let path = self.path(found);
         let is = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
         if is {
-            self.note(found, |copier| copier.attributes(found, &File::open(path)?));
+            self.note(found, |copier| copier.attributes(found, &File::open(path)?))?;
         }
+        Ok(())
     }
 }
 

@@ -76,6 +76,133 @@ fn disks_that_are_not_read_are_named() {
     }
 }
 
+/// In a container or for a user whose processes are limited, threads that cannot be started leave their work to others, or
+/// the command fails in a line.
+#[test]
+fn a_limit_of_processes_is_no_reason_to_panic() {
+    if !root() {
+        return;
+    }
+    let s = Scratch::empty();
+    let write = |n: u32| fs::write(s.host(&format!("tree/{n}")), vec![n as u8; 50_000]).unwrap();
+    fs::create_dir(s.host("tree")).unwrap();
+    (0..200).for_each(write);
+    s.ok(&["mkfs", "-q", "%", "--from", "@tree"]);
+    s.ok(&["export", "%", "@base.tar.gz"]);
+    let mut done = 0;
+    for limit in 1..6 {
+        for line in [
+            "extant mkfs -Fq new.img --from tree",
+            "extant mkfs -Fq packed.img.zst --from tree",
+            "extant mkfs -Fq verified.img --from tree --verity",
+            "extant mkfs -Fq layers.img --from base.tar.gz",
+            "extant check new.img",
+            "extant repair -y new.img",
+            "extant export new.img out.tar",
+            "extant export new.img out.tar.gz",
+            "extant cp -a new.img:/ out",
+            "extant cp -a tree new.img:/more",
+            "extant import new.img base.tar.gz",
+            "extant rescue new.img --tar rescued.tar",
+            "extant resize new.img 40M",
+            "extant push new.img pushed.img",
+            "extant ls -R packed.img.zst:/",
+        ] {
+            let program = Path::new(env!("CARGO_BIN_EXE_extant"));
+            let dir = s.host("work");
+            fs::create_dir_all(&dir).unwrap();
+            for name in ["tree", "base.tar.gz"] {
+                let _ = std::os::unix::fs::symlink(s.host(name), dir.join(name));
+            }
+            std::os::unix::fs::chown(&dir, Some(54_321), Some(54_321)).unwrap();
+            std::os::unix::fs::chown(s.dir.path(), Some(54_321), None).unwrap();
+            let words = line.split(' ').map(|w| {
+                if w == "extant" {
+                    program.as_os_str()
+                } else {
+                    w.as_ref()
+                }
+            });
+            let out = Command::new("prlimit")
+                .arg(format!("--nproc={limit}"))
+                .args([
+                    "setpriv",
+                    "--reuid",
+                    "54321",
+                    "--regid",
+                    "54321",
+                    "--clear-groups",
+                ])
+                .args(words)
+                .current_dir(&dir)
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&out.stderr);
+            let code = out.status.code();
+            assert!(
+                matches!(code, Some(0 | 1 | 8)),
+                "{limit} {line}: {code:?} {said}"
+            );
+            assert!(!said.contains("panicked"), "{limit} {line}: {said}");
+            done += u32::from(code == Some(0));
+        }
+    }
+    assert!(done > 20, "{done} commands ended well");
+}
+
+/// The rest of a rescue would fail in the same way, and no file that looks whole has only zeros.
+#[test]
+fn a_rescue_to_a_full_host_ends_with_the_first_file_that_has_no_room() {
+    if !root() {
+        return;
+    }
+    let s = Scratch::empty();
+    fs::create_dir_all(s.host("tree")).unwrap();
+    for n in 0..30 {
+        fs::write(s.host(&format!("tree/{n:02}")), vec![7; 100_000]).unwrap();
+    }
+    s.ok(&["mkfs", "-q", "%", "--from", "@tree"]);
+    fs::create_dir(s.host("full")).unwrap();
+    let full = s.host("full").display().to_string();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "none", &full])
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        needs::ignored("no tmpfs can be mounted");
+        return;
+    }
+    let rescued = s.run(&["rescue", "%", "--to", "@full/out"]);
+    let files = fs::read_dir(s.host("full/out")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let files = files.filter(|path| path.is_file());
+    let whole = files.map(|path| fs::read(path).unwrap() == vec![7; 100_000]);
+    let whole: Vec<bool> = whole.collect();
+    fs::remove_dir_all(s.host("full/out")).unwrap();
+    let exported = s.run(&["export", "%", "@full/out.tar"]);
+    assert!(
+        Command::new("umount")
+            .arg(&full)
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(
+        whole.len() > 5 && whole.iter().all(|whole| *whole),
+        "{whole:?}"
+    );
+    assert_eq!(rescued.stderr.lines().count(), 1, "{}", rescued.stderr);
+    assert!(rescued.stderr.contains("full/out: "), "{}", rescued.stderr);
+    assert!(
+        rescued.stderr.ends_with(": No space left on device\n"),
+        "{}",
+        rescued.stderr
+    );
+    assert_eq!(rescued.code, Some(8), "{}", rescued.stderr);
+    let named = format!("error: {full}/out.tar: No space left on device\n");
+    assert_eq!((exported.code, exported.stderr), (Some(1), named));
+}
+
 #[test]
 fn sizes_that_cannot_be_meant_leave_nothing_behind() {
     let s = Scratch::empty();
