@@ -232,6 +232,15 @@ fn has_letter(word: &OsStr, letter: char) -> bool {
 }
 
 /// Returns a value as UTF-8 text, which all numbers and words are.
+/// Returns a name of a list of features with the sign of `extant`: `+` or no sign sets the feature, `-` or `^` clears it.
+pub fn feature(word: &str) -> String {
+    match word.split_at_checked(1) {
+        Some(("+", name)) => name.to_owned(),
+        Some(("-", name)) => format!("^{name}"),
+        _ => word.to_owned(),
+    }
+}
+
 pub fn text(letter: char, value: &OsStr) -> Result<&str, String> {
     let bad = || format!("-{letter} {}: not text", value.display());
     value.to_str().ok_or_else(bad)

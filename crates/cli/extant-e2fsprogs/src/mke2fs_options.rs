@@ -142,7 +142,9 @@ pub(super) fn system(call: &mut Call, name: &str) -> Result<(), String> {
 
 /// Splits features into those for the new volume and those to set afterwards.
 pub(super) fn features(call: &mut Call, list: &str) {
-    for name in list.split([',', ' ']).filter(|name| !name.is_empty()) {
+    let names = list.split([',', ' ']).filter(|name| !name.is_empty());
+    for name in names.map(getopt::feature) {
+        let name = &*name;
         if LATER.contains(&name) {
             let features = &mut call.later.tune.features;
             let comma = if features.is_empty() { "" } else { "," };

@@ -211,7 +211,8 @@ impl Changes {
 
 /// Checks a list of features: clearing a feature that is never cleared fails even where the feature is not set.
 fn feature_list(list: &str) -> Result<String, Refusal> {
-    for name in list.split(',') {
+    let names: Vec<String> = list.split(',').map(getopt::feature).collect();
+    for name in &names {
         let cleared = name.strip_prefix('^').unwrap_or_default();
         let mut features = Features::default();
         let is_known = features.apply(cleared).is_ok();
@@ -222,7 +223,7 @@ fn feature_list(list: &str) -> Result<String, Refusal> {
             return Err(refuse(format!("-O {list}: '{name}' is not supported")));
         }
     }
-    Ok(list.to_owned())
+    Ok(names.join(","))
 }
 
 /// Parses a number of mounts of `-c` or `-C`. An empty text stands for 0, and `random` for a number from 20 to 39.

@@ -12,9 +12,13 @@ use std::io;
 /// Reads the bytes of the superblock.
 ///
 /// # Errors
-/// The errors of the device.
+/// The errors of the device, and [`io::ErrorKind::InvalidData`] for one that ends before.
 pub fn superblock_bytes(dev: &dyn BlockDevice) -> io::Result<[u8; SUPERBLOCK_SIZE]> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
+    if dev.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+        let short = FormatError::NotExt4("too short for a superblock");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, short));
+    }
     dev.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     Ok(bytes)
 }

@@ -7,14 +7,12 @@ use blockdev::BlockDevice;
 use ext4_format::BlockNr;
 use ext4_format::geometry::Geometry;
 use ext4_format::mmp::{self, MmpState};
-use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use ext4_format::superblock::RawSuperblock;
 use std::time::Duration;
 
 /// Fails if the volume is in use. If the block holds the number of a mount, waits long enough for a live mount to change it.
 pub(crate) fn wait_for_others(dev: &dyn BlockDevice) -> Result<(), Error> {
-    let mut sb = [0; SUPERBLOCK_SIZE];
-    dev.read_at(SUPERBLOCK_OFFSET, &mut sb)?;
-    let Ok(sb) = RawSuperblock::parse(&sb) else {
+    let Ok(sb) = RawSuperblock::parse(&ext4_image::superblock_bytes(dev)?) else {
         return Ok(());
     };
     let Some((geo, block)) = Geometry::new(&sb).ok().and_then(|geo| place(&sb, geo)) else {

@@ -179,6 +179,17 @@ impl Sizer<'_> {
         (used as f64 * free / (100.0 - free)).ceil() as u64
     }
 
+    /// Fails for options that no size helps: volumes of 8 GiB and of 1 TiB fail in the same way.
+    fn possible(&self, needs: &Needs, slack: bool) -> Result<()> {
+        let Err(large) = self.layout(8 << 30, needs, slack) else {
+            return Ok(());
+        };
+        match self.layout(1 << 40, needs, slack) {
+            Err(e) if e.to_string() == large.to_string() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the least size, by this count, that has room for the content; with `slack`, the part of the volume
     /// that was asked for stays free.
     fn size_for(&self, needs: &Needs, slack: bool) -> Result<u64> {
@@ -214,6 +225,9 @@ impl Sizer<'_> {
                     return Err(e);
                 }
                 Err(e) => {
+                    if last_error.is_none() {
+                        self.possible(needs, slack)?;
+                    }
                     last_error = Some(e);
                     (size / 64).max(64 * 4096)
                 }

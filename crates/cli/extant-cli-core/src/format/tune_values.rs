@@ -90,12 +90,18 @@ pub fn group(text: &str) -> Result<u16> {
     id(text, "/etc/group")
 }
 
+/// Parses the share of the blocks that are reserved for root.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse();
+    number.map_err(|_| "write a number of percent, as 5 or 0.5".into())
+}
+
 /// Returns a name with its value, which must be a number.
 fn number<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T> {
     let value = value.unwrap_or("");
     value
         .parse()
-        .map_err(|_| anyhow!("{name}={value}: no number that can be"))
+        .map_err(|_| anyhow!("{name}={value}: not a number in range"))
 }
 
 /// Parses the options of `-J`.
@@ -129,7 +135,8 @@ pub fn extended(list: &str, options: &mut TuneOptions) -> Result<()> {
             ("hash_alg" | "hash-alg", Some(algorithm)) => {
                 let names = ["legacy", "half_md4", "tea"];
                 let found = names.iter().position(|name| *name == algorithm);
-                let found = found.ok_or_else(|| anyhow!("{algorithm}: legacy, half_md4 or tea"))?;
+                let found = found
+                    .ok_or_else(|| anyhow!("hash_alg={algorithm}: use legacy, half_md4 or tea"))?;
                 options.hash_algorithm = Some(found as u8);
             }
             ("hash_seed", Some(seed)) => options.hash_seed = Some(uuid(seed)?),

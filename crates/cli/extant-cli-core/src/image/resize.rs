@@ -195,7 +195,7 @@ pub fn resize(args: &ResizeArgs) -> Result<Resized> {
     let device: &dyn BlockDevice = &place.device;
     let beside = in_place::taken_back(image, device, reads)?;
     let options = ResizeOptions {
-        size: wanted(args, device)?,
+        size: wanted(args, device).with_context(|| name.clone())?,
         wide: (args.wide || args.narrow).then_some(args.wide),
         inode_size: None,
         now: clock::stamp()?,

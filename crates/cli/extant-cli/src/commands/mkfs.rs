@@ -14,7 +14,7 @@ use extant::mkfs::{self, MkfsError, MkfsOptions, Prepared, Source};
 use extant_cli_core::address::schemes;
 use extant_cli_core::format::clock;
 use extant_cli_core::format::show::human;
-use extant_cli_core::format::tune_values::errors;
+use extant_cli_core::format::tune_values::{self, errors};
 use extant_cli_core::image::new_file::{Format, NewFile};
 use extant_cli_core::image::{
     identity, logged_image, present_content, remote, store, streams, undo_log, verified, verity,
@@ -103,7 +103,7 @@ pub struct Args {
     #[arg(short = 'U', long, value_name = "UUID", value_parser = uuid)]
     uuid: Option<uuid::Uuid>,
     /// Percentage of blocks reserved for the superuser
-    #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5.0)]
+    #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5.0, value_parser = tune_values::percent)]
     reserved: f64,
     /// Features to add, or with ^ to remove, separated by commas. The defaults of ext4 are those of upstream's mke2fs
     /// 1.47. For older boot loaders, kernels and tools, some distributions omit metadata_csum_seed and orphan_file,

@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(short = 'o', long, value_name = "OPTION,...")]
     mount_options: Option<String>,
     /// Percentage of blocks reserved for the superuser
-    #[arg(short = 'm', long, value_name = "PERCENT")]
+    #[arg(short = 'm', long, value_name = "PERCENT", value_parser = values::percent)]
     reserved_percent: Option<f64>,
     /// Number of blocks reserved for the superuser
     #[arg(

@@ -14,6 +14,7 @@ use super::words::{operand, options};
 use super::{deleted, journal, layout, raw};
 use crate::call::{Answer, Answered, Called};
 use crate::changes;
+use crate::getopt;
 use anyhow::{Context, Result, anyhow, bail};
 use extant::unstable::Node;
 use extant::{Credentials, FileType, Timestamp, Volume};
@@ -346,12 +347,12 @@ impl Session<'_> {
         }
     }
 
-    /// Echoes the line of a request from a file.
     /// Returns whether no reader is left for the answers of more requests, and none of them changes the image.
     fn is_over(&self) -> bool {
         self.code == output::CLOSED_PIPE && !self.writes
     }
 
+    /// Echoes the line of a request from a file.
     fn echo(&self, one: &DebugfsRequest) {
         if self.echo {
             let line = show(one.line.trim_ascii());
@@ -492,14 +493,7 @@ impl Session<'_> {
             }
             ("feature", words) => {
                 changes::replay(self.image)?;
-                let name = |word: &&[u8]| -> Result<String> {
-                    let word = text(word)?;
-                    Ok(match word.split_at_checked(1) {
-                        Some(("+", name)) => name.to_owned(),
-                        Some(("-", name)) => format!("^{name}"),
-                        _ => word.to_owned(),
-                    })
-                };
+                let name = |word: &&[u8]| text(word).map(getopt::feature);
                 let names: Vec<String> = words.iter().map(name).collect::<Result<_>>()?;
                 let options = TuneOptions {
                     features: names.join(","),

@@ -45,6 +45,7 @@ pub struct Entry {
 /// ```
 /// use extant_sources::DeviceTable;
 /// assert!(DeviceTable::is_table(b"# devices\n/dev/tty c 666 0 5 4 0 0 1 8\n"));
+/// assert!(DeviceTable::is_table(b"/dev/tty x 666 root tty\n"), "with mistakes, which `open` reports");
 /// assert!(!DeviceTable::is_table(b"/some/text that is none\n"));
 /// ```
 #[derive(Clone, Debug)]
@@ -56,14 +57,16 @@ pub struct DeviceTable {
 }
 
 impl DeviceTable {
-    /// Returns whether `head` is the start of a device table: the first line other than a comment must be valid in a
-    /// table.
+    /// Returns whether `head` is the start of a device table: the first line other than a comment must begin with a path, a
+    /// letter and three more fields.
     pub fn is_table(head: &[u8]) -> bool {
         // The last line may be cut off.
         let Ok(Some((_, line))) = Lines::new(head).next() else {
             return false;
         };
-        line.starts_with(b"/") && line.is_ascii() && parse(1, &line).is_ok()
+        let mut words = words(&line);
+        let is_letter = words.nth(1).is_some_and(|word| word.len() == 1);
+        line.starts_with(b"/") && line.is_ascii() && is_letter && words.count() >= 3
     }
 
     /// Reads a table.
@@ -98,11 +101,13 @@ impl Entry {
     }
 }
 
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let words = line.split(u8::is_ascii_whitespace);
+    words.filter(|word| !word.is_empty())
+}
+
 fn parse(number: u64, line: &[u8]) -> Result<Vec<Entry>, String> {
-    let words: Vec<&[u8]> = line
-        .split(u8::is_ascii_whitespace)
-        .filter(|w| !w.is_empty())
-        .collect();
+    let words: Vec<&[u8]> = words(line).collect();
     let (&[path, kind, mode, uid, gid], rest) = words
         .split_first_chunk::<5>()
         .ok_or("fewer than five fields: NAME TYPE MODE UID GID")?;

@@ -38,6 +38,26 @@ pub(super) const TABLE: &[Row] = &[
         1,
         "zero: not an ext2/ext3/ext4 file system: no magic number in the superblock: it holds nothing: extant mkfs zero makes a file system in it",
     ),
+    (
+        "check empty",
+        8,
+        "empty: reading the superblock: not an ext2/ext3/ext4 file system: too short for a superblock",
+    ),
+    (
+        "repair -y file",
+        8,
+        "file: not an ext2/ext3/ext4 file system: too short for a superblock",
+    ),
+    (
+        "tune empty -L x",
+        1,
+        "empty: not an ext2/ext3/ext4 file system: too short for a superblock",
+    ),
+    (
+        "resize file 8M",
+        1,
+        "file: not an ext2/ext3/ext4 file system: too short for a superblock",
+    ),
     ("ls disk.qcow2", 1, "disk.qcow2: qcow2 v0 is not supported"),
     (
         "ls pc.img",
@@ -240,6 +260,21 @@ pub(super) const TABLE: &[Row] = &[
         1,
         "disk.img:/d/f to disk.img:/dangling: file exists: without -n it is replaced",
     ),
+    (
+        "mv disk.img:/d/f disk.img:/d/../d/f",
+        1,
+        "disk.img:/d/f and disk.img:/d/../d/f are the same file",
+    ),
+    (
+        "ln -f disk.img:/d/f disk.img:/dirlink",
+        1,
+        "disk.img:/d/f and disk.img:/dirlink/f are the same file",
+    ),
+    (
+        "rm -rf disk.img:/dirlink/",
+        1,
+        "disk.img:/dirlink/: a link to a directory: without the slash at its end the link is removed",
+    ),
     ("rm disk.img:/d", 1, "disk.img:/d: is a directory: use -r"),
     (
         "rm disk.img:/none",
@@ -260,21 +295,6 @@ pub(super) const TABLE: &[Row] = &[
         "rm disk.img:<12>",
         1,
         "disk.img:<12>: a name is needed, not a number: `extant ls -Ri disk.img:` shows which names lead to inode 12",
-    (
-        "mv disk.img:/d/f disk.img:/d/../d/f",
-        1,
-        "disk.img:/d/f and disk.img:/d/../d/f are the same file",
-    ),
-    (
-        "ln -f disk.img:/d/f disk.img:/dirlink",
-        1,
-        "disk.img:/d/f and disk.img:/dirlink/f are the same file",
-    ),
-    (
-        "rm -rf disk.img:/dirlink/",
-        1,
-        "disk.img:/dirlink/: a link to a directory: without the slash at its end the link is removed",
-    ),
     ),
     (
         "mkdir disk.img:/d",
@@ -405,6 +425,16 @@ pub(super) const TABLE: &[Row] = &[
         "mkfs new.img --from file",
         1,
         "a source is a directory or an archive (cp copies files): file: at byte 5: not an archive: shorter than a header",
+    ),
+    (
+        "mkfs new.img --from table",
+        1,
+        "table: line 1: 'root' is not a number",
+    ),
+    (
+        "mkfs new.img --from dir -J size=1",
+        1,
+        "cannot be represented: journal of less than 1024 blocks",
     ),
     (
         "mkfs new.img --from dir --size 10K",
