@@ -170,6 +170,12 @@ func TestFiles(t *testing.T) {
 	if target, err := v.ReadLink("dangling"); err != nil || target != "nowhere" {
 		t.Fatal(target, err)
 	}
+	must(t, v.Symlink("/", "top"))
+	for name, want := range map[string]string{"top": ".", "top/dangling": "", ".": "."} {
+		if found, err := v.EvalSymlinks(name); found != want || (err == nil) != (want != "") {
+			t.Fatal(name, found, err)
+		}
+	}
 	if found, err := v.Lstat("dangling"); err != nil || found.Mode().Type() != fs.ModeSymlink {
 		t.Fatal(found, err)
 	}

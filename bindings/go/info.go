@@ -126,6 +126,27 @@ func (v *Volume) ReadLink(name string) (string, error) {
 	return string(buffer[:min(n, len(buffer))]), err
 }
 
+// EvalSymlinks returns the name of what a name leads to, without symbolic links. Links with absolute targets start at the
+// root of the volume.
+func (v *Volume) EvalSymlinks(name string) (string, error) {
+	buffer := make([]byte, 4096)
+	for {
+		n, err := v.path("realpath", name, func(h *C.extant_volume, p *C.char) C.ssize_t {
+			return C.extant_realpath(h, p, (*C.char)(unsafe.Pointer(&buffer[0])), C.size_t(len(buffer)))
+		})
+		switch {
+		case err != nil:
+			return "", err
+		case n > len(buffer):
+			buffer = make([]byte, n)
+		case n == 1:
+			return ".", nil
+		default:
+			return string(buffer[1:n]), nil
+		}
+	}
+}
+
 // entry is a name of a directory, with the attributes that it had when the directory was read.
 type entry struct{ *info }
 

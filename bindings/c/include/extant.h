@@ -128,6 +128,8 @@ int extant_link(extant_volume *volume, const char *from, const char *to);
 int extant_symlink(extant_volume *volume, const char *target, const char *path);
 /* [T] Returns the length of the target, of which at most size bytes are stored, without a NUL. */
 ssize_t extant_readlink(extant_volume *volume, const char *path, char *buffer, size_t size);
+/* [T] Like extant_readlink, with the absolute path of what a path leads to, without links, "." and "..", as realpath(3). */
+ssize_t extant_realpath(extant_volume *volume, const char *path, char *buffer, size_t size);
 /* [T] */
 int extant_chmod(extant_volume *volume, const char *path, uint32_t mode);
 /* [T] UINT32_MAX leaves an owner unchanged. */
@@ -229,6 +231,8 @@ int extant_linkat(extant_dir *from_dir, const char *from, extant_dir *to_dir, co
 int extant_symlinkat(const char *target, extant_dir *dir, const char *path);
 /* [T] As extant_readlink. */
 ssize_t extant_readlinkat(extant_dir *dir, const char *path, char *buffer, size_t size);
+/* [T] As extant_realpath. */
+ssize_t extant_realpathat(extant_dir *dir, const char *path, char *buffer, size_t size);
 /* [T] A symbolic link is followed. */
 int extant_fchmodat(extant_dir *dir, const char *path, uint32_t mode);
 /* [T] As extant_chown; flags: 0 or AT_SYMLINK_NOFOLLOW. */

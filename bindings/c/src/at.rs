@@ -102,6 +102,17 @@ pub unsafe extern "C" fn extant_readlinkat(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_realpathat(
+    dir: *mut DirHandle,
+    at: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> isize {
+    // SAFETY: a directory, a string, and room for `size` bytes.
+    call_long(|| unsafe { link_to_c(&handle(dir)?.dir.canonicalize(path(at)?)?, buffer, size) })
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_linkat(
     from_dir: *mut DirHandle,
     from: *const c_char,

@@ -396,6 +396,19 @@ pub unsafe extern "C" fn extant_readlink(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn extant_realpath(
+    volume: *mut Volume,
+    at: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> isize {
+    call_long(|| {
+        // SAFETY: a volume, a string, and room for `size` bytes.
+        unsafe { link_to_c(&handle(volume)?.canonicalize(path(at)?)?, buffer, size) }
+    })
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_getxattr(
     volume: *mut Volume,
     at: *const c_char,

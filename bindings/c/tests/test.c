@@ -53,6 +53,8 @@ static void files(void) {
     CHECK(extant_ftruncate(file, 5) == 0);
     extant_close_file(file);
     CHECK(extant_symlink(volume, "d/f", "/l") == 0);
+    CHECK(extant_realpath(volume, "/./l", buffer, sizeof buffer) == 4 && memcmp(buffer, "/d/f", 4) == 0);
+    CHECK(extant_realpath(volume, "/l", buffer, 2) == 4 && extant_realpath(volume, "/none", buffer, 2) == -ENOENT);
     CHECK(extant_readlink(volume, "/l", buffer, 2) == 3 && memcmp(buffer, "d/", 2) == 0);
     CHECK(extant_link(volume, "/d/f", "/second") == 0 && extant_rename(volume, "/second", "/moved") == 0);
     CHECK(extant_stat(volume, "/l", &st) == 0 && st.nlink == 2 && st.size == 5);
@@ -162,6 +164,7 @@ static void directories(void) {
     CHECK(extant_renameat(root, "a", b, "inside", 0) == 0 && extant_fstatat(a, "f", &st, 0) == 0 && st.size == 4);
     CHECK(extant_fstatat(a, "..", &st, 0) == 0 && extant_fstatat(b, ".", &st, 0) == 0 && st.mode == (S_IFDIR | 0700));
     CHECK(extant_symlinkat("f", a, "link") == 0 && extant_readlinkat(a, "link", buffer, sizeof buffer) == 1 && buffer[0] == 'f');
+    CHECK(extant_realpathat(a, "link", buffer, sizeof buffer) == 11 && memcmp(buffer, "/b/inside/f", 11) == 0);
     CHECK(extant_fstatat(a, "link", &st, 0) == 0 && S_ISREG(st.mode));
     CHECK(extant_fstatat(a, "link", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.mode));
     CHECK(extant_fstatat(a, "link", &st, 1 << 20) == -EINVAL && extant_unlinkat(a, "link", AT_SYMLINK_NOFOLLOW) == -EINVAL);

@@ -46,12 +46,17 @@ fn raised(error: &Error) -> Option<PyErr> {
     None
 }
 
+/// Returns the text of an error without its number, which the exception has.
+fn text(error: &dyn std::fmt::Display, errno: i32) -> String {
+    error.to_string().replace(&format!(" (os error {errno})"), "")
+}
+
 /// Returns the exception for a change of a closed image that failed; `ValueError` for an invalid value.
 pub fn raise_failure(failure: Failure) -> PyErr {
     match failure.errno {
         EUCLEAN => CorruptError::new_err((EUCLEAN, failure.text)),
         22 => PyValueError::new_err(failure.text),
-        errno => PyOSError::new_err((errno, failure.text)),
+        errno => PyOSError::new_err((errno, text(&failure.text, errno))),
     }
 }
 
@@ -60,7 +65,8 @@ pub fn raise(error: &Error, path: Option<&Path>) -> PyErr {
     if let Some(raised) = raised(error) {
         return raised;
     }
-    let (errno, text) = (errno(error), error.to_string());
+    let errno = errno(error);
+    let text = text(error, errno);
     match (error, path) {
         (Error::Format(FormatError::Corrupt { .. } | FormatError::Checksum { .. }), _) => {
             CorruptError::new_err((errno, text))
@@ -73,9 +79,10 @@ pub fn raise(error: &Error, path: Option<&Path>) -> PyErr {
 
 /// Returns the exception for an error of the host, with its number and the path.
 pub fn raise_io(error: io::Error, path: &Path) -> PyErr {
+    let errno = errno_of(&error);
     PyOSError::new_err((
-        errno_of(&error),
-        error.to_string(),
+        errno,
+        text(&error, errno),
         path.as_os_str().to_os_string(),
     ))
 }
@@ -84,7 +91,8 @@ pub fn raise_io(error: io::Error, path: &Path) -> PyErr {
 pub fn raise_mkfs(error: MkfsError) -> PyErr {
     match error {
         MkfsError::Io { ref source, .. } if source.raw_os_error().is_some() => {
-            PyOSError::new_err((errno_of(source), error.to_string()))
+            let errno = errno_of(source);
+            PyOSError::new_err((errno, text(&error, errno)))
         }
         other => PyValueError::new_err(other.to_string()),
     }

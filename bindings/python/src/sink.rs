@@ -1,5 +1,6 @@
 //! A file object of Python's, or a file of the host, to which an archive is written.
 
+use crate::error::raise_io;
 use extant::Packing;
 use pyo3::exceptions::{PyBlockingIOError, PyValueError};
 use pyo3::prelude::*;
@@ -48,8 +49,14 @@ impl Sink {
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Path(_, Some(file)) => file.write(bytes),
-            Self::Path(path, file) => file.insert(File::create(path)?).write(bytes),
+            Self::Path(path, file) => {
+                let written = match file {
+                    Some(file) => file.write(bytes),
+                    None => File::create(&*path).and_then(|made| file.insert(made).write(bytes)),
+                };
+                // The exception names this file, and not the path in the volume.
+                written.map_err(|e| io::Error::other(raise_io(e, path)))
+            }
             // `io::Error::other`, because `write_all` calls again after the kind `Interrupted`.
             Self::Object(object, raw) => Python::attach(|py| {
                 let written = object.call_method1(py, "write", (PyBytes::new(py, bytes),))?;

@@ -438,6 +438,11 @@ impl NativeVolume {
         Ok(target.into_os_string())
     }
 
+    fn realpath(&self, py: Python<'_>, path: PathBuf) -> PyResult<OsString> {
+        let real = self.at(py, &path, |v, p| v.canonicalize(p))?;
+        Ok(real.into_os_string())
+    }
+
     fn chmod(&self, py: Python<'_>, path: PathBuf, mode: u32) -> PyResult<()> {
         self.at(py, &path, |v, p| v.set_permissions(p, mode))
     }

@@ -107,6 +107,9 @@ def test_holes_take_no_space(volume):
 
 def test_any_destination_gets_the_same_bytes(volume, tmp_path):
     plain = exported(volume)
+    with pytest.raises(FileNotFoundError) as error:
+        volume.export_tar(tmp_path / "none" / "srv.tar", "/srv")
+    assert error.value.filename == str(tmp_path / "none" / "srv.tar"), "not the path in the volume"
     volume.export_tar(tmp_path / "srv.tar", "/srv")
     assert (tmp_path / "srv.tar").read_bytes() == plain == exported(volume, format="tar")
     with gzip.open(tmp_path / "object.tar.gz", "wb") as out:

@@ -43,6 +43,10 @@ def test_what_is_written_is_there(image):
         assert volume.label == "box"
         assert (volume / "a/link").read_text() == "naïve\n"
         assert str((volume / "a/link").readlink()) == "b/text"
+        assert (volume / "a/b/../link").resolve() == (volume / "a/link").resolve(strict=True) == volume / "a/b/text"
+        assert (volume / "a/none/../b/new").resolve() == volume / "a/b/new"
+        with pytest.raises(FileNotFoundError):
+            (volume / "a/none").resolve(strict=True)
         assert (volume / "a/second").samefile(volume / "a/b/text")
         assert (volume / "a/second").stat().st_nlink == 2
         assert sorted(path.name for path in (volume / "a").iterdir()) == ["b", "link", "second"]
@@ -72,8 +76,9 @@ def test_errors_are_those_of_os(volume):
 
 
 def test_what_is_no_image_is_told_from_damage(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as error:
         extant.open(tmp_path / "nothing.img")
+    assert "os error" not in str(error.value), "the exception has the number"
     with pytest.raises(OSError):
         extant.open(tmp_path)
     (tmp_path / "text").write_text("no image\n" * 1000)

@@ -14,6 +14,7 @@ from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple
 from uuid import UUID
 from weakref import WeakSet
 
+from ._check import _size
 from ._extant import NativeReads, NativeVolume
 from ._file import RawFile, as_bytes, not_negative
 
@@ -115,9 +116,10 @@ class Volume:
         found["uuid"] = str(UUID(bytes=found["uuid"]))
         return found
 
-    def grow(self, size: Optional[int] = None) -> int:
-        """Grows the open volume to ``size`` bytes, or to the end of its file or device; returns the new size in bytes."""
-        return self._native.grow(size)
+    def grow(self, size: Union[int, str, None] = None) -> int:
+        """Grows the open volume to ``size``, bytes or a text such as ``"2G"``, or to the end of its file or device; returns the new size
+        in bytes."""
+        return self._native.grow(_size(size))
 
     def read_files(self, top: AnyPath = "/") -> Iterator[Tuple["Path", bytes]]:
         """All regular files below ``top`` with their contents, in the order of their paths. Several threads read ahead, so that this is
@@ -570,6 +572,17 @@ class Path:
     def readlink(self) -> PurePosixPath:
         """The path that a symbolic link leads to."""
         return PurePosixPath(self._native.readlink(self._text))
+
+    def resolve(self, strict: bool = False) -> "Path":
+        """The path of what this one leads to, without symbolic links and ``..``. If ``strict``, it must exist; otherwise the
+        end that does not exist is kept."""
+        try:
+            return Path(self.volume, self._native.realpath(self._text))
+        except (FileNotFoundError, NotADirectoryError):
+            if strict:
+                raise
+        parent = self.parent.resolve()
+        return parent.parent if self.name == ".." else parent / self.name
 
     def chmod(self, mode: int) -> None:
         """Sets permissions, set-id and sticky bits."""
