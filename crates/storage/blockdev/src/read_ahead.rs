@@ -353,7 +353,7 @@ impl BlockDevice for ReadAhead<'_, '_> {
         if len < LARGE || check_range(self.len(), offset, len, "read").is_err() {
             return readers.device.will_read(offset, len);
         }
-        // Without a reader the device itself reads what was announced.
+        // If no reader starts, the device itself reads the announced ranges.
         self.started.call_once(|| {
             let start = |_| drop(thread::Builder::new().spawn_scoped(scope, || readers.serve()));
             (0..READERS).for_each(start);

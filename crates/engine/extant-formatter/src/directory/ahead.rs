@@ -55,7 +55,7 @@ impl Dir<'_, '_> {
             let others: Vec<_> = parts
                 .map(|(leaves, blocks)| {
                     let work = move || work(leaves, blocks);
-                    // What the system gives no thread for is done here.
+                    // Work for which the system starts no thread is done here.
                     Builder::new().spawn_scoped(s, work).map_err(|_| work())
                 })
                 .collect();

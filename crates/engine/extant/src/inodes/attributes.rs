@@ -461,7 +461,7 @@ impl Inodes {
         {
             return Err(Error::Unsupported("this flag with the others"));
         }
-        // Linux maps the file anew.
+        // Linux changes the mapping of the whole file.
         if (old ^ new) & flags::EXTENTS != 0 {
             return Err(Error::Unsupported(
                 "cannot change 'e': the mapping of a file stays",
