@@ -24,10 +24,10 @@ const PURGE_DELAY: mi_option_t = 15;
 /// `MIMALLOC_PURGE_DELAY` sets it. Returns the time that is in force, `None` if memory is never returned. Call it before other threads
 /// start.
 ///
-/// mimalloc itself keeps memory for one second. A program that removes files and creates others then waits for the system to clear
+/// mimalloc 3 itself keeps memory for one second. A program that removes files and creates others then waits for the system to clear
 /// pages: a quarter of the time of a created, written and synced file.
 pub fn keep_freed_memory() -> Option<Duration> {
-    // SAFETY: both functions read and write numbers of the allocator, and no other thread uses them.
+    // SAFETY: both functions access one aligned word. A thread that frees memory meanwhile sees either value.
     let milliseconds = unsafe {
         mi_option_set_default(PURGE_DELAY, 10_000);
         mi_option_get(PURGE_DELAY)

@@ -251,7 +251,7 @@ pub(super) struct Leaf<'n> {
     pub changes: &'n [NetName<'n>],
 }
 
-/// LeafFacts facts about the block of a leaf.
+/// Facts about the block of a leaf.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LeafFacts {
     /// The names of the leaf need no check.

@@ -13,12 +13,6 @@ use ext4_format::geometry::Geometry;
 use ext4_format::htree::{self, IndexBlockKind};
 use ext4_format::{BlockNr, FileType, InodeNr};
 
-/// Returns the least number of entries that a node takes before it is split again, because new nodes are three quarters
-/// full at most.
-fn again(shape: &Shape) -> u64 {
-    shape.capacity(IndexBlockKind::Node) as u64 / 4
-}
-
 /// Bytes of the largest record of a name.
 const LARGEST: u64 = 264;
 /// The size that the record of a short name counts for.
@@ -52,8 +46,7 @@ impl Allowance {
             keeps_room: geometry.features.has_fast_commit(),
             ..Shape::new(geometry, 0)
         };
-        // A root that gets its last level has two entries.
-        let always = (shape.capacity(IndexBlockKind::Root) as u64 - 2) * again(&shape) - 1;
+        let always = shape.most_leaves();
         let mut of = Self {
             always: if geometry.features.has_dir_index() {
                 always
@@ -124,7 +117,7 @@ impl DirReader<'_> {
         if root.levels < htree::max_levels(shape.large_dir) {
             return Ok(of.always);
         }
-        let again = again(&shape);
+        let again = shape.until_split();
         let mut room = Vec::with_capacity(root.index.len());
         for entry in root.index.iter() {
             let (block, page) = self.page(&shape, entry.block, Role::Node)?;

@@ -24,7 +24,7 @@ pub(super) struct Shape {
     pub csum: bool,
     pub filetype: bool,
     pub large_dir: bool,
-    /// The names that follow must find room in their leaf.
+    /// Split a leaf when it is three quarters full, because fast commits cannot split leaves.
     pub keeps_room: bool,
     /// Checksum seed of the inode.
     pub seed: u32,
@@ -55,6 +55,18 @@ impl Shape {
         } else {
             self.usable()
         }
+    }
+
+    /// Returns the least number of entries that a node takes before it is split again, because new nodes are three quarters
+    /// full at most.
+    pub fn until_split(&self) -> u64 {
+        self.capacity(IndexBlockKind::Node) as u64 / 4
+    }
+
+    /// Returns the number of leaves that any directory may have, in whatever order they came.
+    pub fn most_leaves(&self) -> u64 {
+        // A root that gets its last level has two entries.
+        (self.capacity(IndexBlockKind::Root) as u64 - 2) * self.until_split() - 1
     }
 
     /// Returns the most entries of an index block.

@@ -55,7 +55,8 @@ pub struct DirUpdate<'a> {
     pub init: Option<InodeNr>,
     /// ".." now leads here.
     pub new_parent: Option<InodeNr>,
-    /// Leaves that take names are split while they have room for more: fast commits add the next names, and cannot split leaves.
+    /// Leaves of an index that take names are split while they have room for more, because fast commits add the next names and cannot
+    /// split leaves.
     pub keeps_room: bool,
     /// Changes, sorted by (hash, minor, name).
     pub names: &'a [NetName<'a>],

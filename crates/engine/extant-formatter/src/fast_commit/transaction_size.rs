@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 const OF_MAPPING: u64 = 16;
 /// Blocks that change with the mapping of a directory that grows, without those of the number of its new blocks.
 const OF_GROWTH: u64 = 8;
+/// Most levels of nodes in a mapping.
+const LEVELS: u64 = 5;
 /// Fewest extents of a node of a mapping after a split.
 const SPLIT: u64 = 16;
 
@@ -39,6 +41,9 @@ impl TransactionSize {
             self.add_record(item.ino, geometry);
             if item.event == InodeEvent::Init {
                 new.insert(item.ino);
+            }
+            if item.event == InodeEvent::Free && !born.contains(&item.ino) {
+                self.mapped.insert(item.ino);
             }
             if item.event != InodeEvent::Update
                 && let Some((group, _)) = geometry.group_of_inode(item.ino)
@@ -97,7 +102,8 @@ impl TransactionSize {
         let groups = u64::from(geometry.groups);
         // A block that the formatter takes or frees changes a bitmap and a descriptor.
         let growth = directories * OF_GROWTH + new / SPLIT + 2 * new.min(groups);
-        let freed = self.freed_extents * 2 + 2 * self.freed_extents.min(groups);
+        // Each extent of a freed file may have separate nodes above it.
+        let freed = 2 * self.freed_extents.saturating_mul(LEVELS).min(groups);
         [
             self.tables.len() as u64,
             3 * self.inode_groups.len() as u64,
