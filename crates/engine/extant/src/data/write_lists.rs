@@ -8,8 +8,8 @@ use crate::base::schedule::{self, Point};
 use crate::base::{locks, parallel};
 use crate::data::Data;
 use crate::incore::inode::Inode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Lists of dirty inodes that threads have taken and are writing back: a caller that must not return before all is
 /// written waits for lists taken earlier.
@@ -152,21 +152,16 @@ impl Data {
         }
         let all: Vec<_> = lists.into_iter().flatten().collect();
         let threads = parallel::cpus().min(8);
-        std::thread::scope(|s| {
-            let workers: Vec<_> = all
-                .chunks(total.div_ceil(threads))
-                .map(|part| {
-                    s.spawn(move || {
-                        let _for_the_caller = self.store.gate.pass_on_behalf();
-                        self.write_back_list(part.to_vec())
-                    })
-                })
-                .collect();
-            workers
-                .into_iter()
-                .map(|w| w.join().map_err(parallel::panicked)?)
-                .fold(Ok(()), Result::and)
-        })
+        let parts: Vec<_> = all.chunks(total.div_ceil(threads)).collect();
+        let failed = OnceLock::new();
+        parallel::for_each(threads, &parts, |_, part| {
+            let _for_the_caller = self.store.gate.pass_on_behalf();
+            if let Err(e) = self.write_back_list(part.to_vec()) {
+                let _ = failed.set(e); // the first one is enough
+            }
+            Ok(())
+        })?;
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     /// Makes everything of the volume durable, and releases the space of removed files.
