@@ -31,6 +31,7 @@ extant fast-commit-before-data contents::fast_commits
 extant fast-commit-before-size fast_commit::a_larger_size_comes_after_its_bytes
 extant fast-commits-uncounted contents::fast_commits
 extant fast-commit-beside-journal fast_commit::the_first_record_is_in_another_table_block
+extant fast-commit-after-failure fast_commit::a_fast_commit_behind_one_that_failed_fails
 extant-repair superblock-first it::in_place::a_cut_leaves_the_old_the_new_or_what_nothing_mounts
 extant-repair journal-thrown-away it::kernel::a_damaged_transaction_leaves_those_before_it
 END

@@ -115,11 +115,11 @@ lock_class!(
     pub(crate) Formatter = "formatter"
 );
 lock_class!(
-    /// Fast commits that are put together: one at a time.
+    /// Serializes building a fast commit.
     pub(crate) FastCommit = "fast commit"
 );
 lock_class!(
-    /// Fast commits that are written: one at a time.
+    /// Serializes writes to the area of fast commits.
     pub(crate) FastArea = "area of fast commits"
 );
 lock_class!(

@@ -52,11 +52,13 @@ pub(crate) enum Fault {
     FastCommitsUncounted,
     /// The first change of fast commits may be in the table block of the journal's inode.
     FastCommitBesideJournal,
+    /// A fast commit is written after the one before it has failed.
+    FastCommitAfterFailure,
 }
 
 #[cfg(debug_assertions)]
 impl Fault {
-    const ALL: [(&'static str, Self); 22] = [
+    const ALL: [(&'static str, Self); 23] = [
         ("fsync-without-flush", Self::FsyncWithoutFlush),
         ("size-before-tail", Self::SizeBeforeTail),
         ("stale-buffer", Self::StaleBuffer),
@@ -79,6 +81,7 @@ impl Fault {
         ("fast-commit-before-size", Self::FastCommitBeforeSize),
         ("fast-commits-uncounted", Self::FastCommitsUncounted),
         ("fast-commit-beside-journal", Self::FastCommitBesideJournal),
+        ("fast-commit-after-failure", Self::FastCommitAfterFailure),
     ];
 }
 

@@ -22,7 +22,7 @@ pub enum Point {
     NameFound,
     /// A push is about to take the formatter's lock.
     PushQueued,
-    /// Writing a transaction into the log has failed, and the volume has not stopped.
+    /// Writing a transaction or a fast commit has failed, and the volume has not stopped.
     LogFailed,
     /// A commit block is written and not flushed.
     CommitWritten,

@@ -35,7 +35,7 @@ impl Committer {
     /// volume as not in use. `then` runs before another push can begin. A transaction that was committed after the
     /// last push stays in memory.
     pub(crate) fn rest(&self, then: impl FnOnce()) -> Result<()> {
-        // A fast commit writes into its area with neither of the locks below, and may have come after the last push.
+        // Block new fast commits. One may have completed after the last push, and its write holds neither of the locks below.
         let _no_fast = self.stop_fast();
         if !self.is_formatted() {
             self.push_all()?;
@@ -53,8 +53,9 @@ impl Committer {
         Ok(())
     }
 
-    /// Returns when no write of a push is under way, nor one that notes damage, of a volume that has stopped.
+    /// Returns when no write of a push or a fast commit is under way, nor one that notes damage, of a volume that has stopped.
     pub(crate) fn wait_for_pushes(&self) {
+        drop(self.stop_fast());
         // A push has one of these locks, or is at the last stage.
         drop(self.journal.lock());
         drop(self.formatter.lock());

@@ -95,6 +95,50 @@ mod tests {
         assert!(image.to_bytes().unwrap() == device.to_bytes().unwrap());
     }
 
+    /// Holds an fsync at a point of its fast commit until the volume is being closed by force. When the close has returned, no byte
+    /// may change any more.
+    fn ended_while_synced_at(point: Point) {
+        let device = Arc::new(MemDevice::new(64 << 20));
+        let options = MkfsOptions {
+            size: Some(64 << 20),
+            features: "fast_commit".into(),
+            ..Default::default()
+        };
+        mkfs::format(&*device, &options).unwrap();
+        let volume = VolumeOptions::new()
+            .background(false)
+            .open_device(Arc::clone(&device) as _)
+            .unwrap();
+        let sync = |volume: &Volume, path: &str| volume.create_new_file(path)?.sync_all();
+        sync(&volume, "/before").unwrap();
+        let (comes, has_come) = channel();
+        let other = volume.clone();
+        let caller = std::thread::spawn(move || {
+            let held = other.clone();
+            schedule::at(point, move || {
+                comes.send(()).unwrap();
+                while held.guard_engine().store.check_running().is_ok() {
+                    std::thread::yield_now();
+                }
+            });
+            sync(&other, "/file")
+        });
+        has_come.recv().unwrap();
+        volume.invalidate();
+        let image = device.snapshot();
+        let _ = caller.join().unwrap();
+        assert!(
+            image.to_bytes().unwrap() == device.to_bytes().unwrap(),
+            "{point:?}"
+        );
+    }
+
+    #[test]
+    fn a_forced_close_waits_for_fast_commits() {
+        ended_while_synced_at(Point::FastCommitQueued);
+        ended_while_synced_at(Point::FastCommitBegun);
+    }
+
     /// The push has no pass of the gate, and found the volume running before it waits for its turn.
     #[test]
     fn a_push_that_waited_while_the_volume_was_cut_off_writes_nothing() {

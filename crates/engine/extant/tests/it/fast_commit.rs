@@ -6,7 +6,7 @@ mod programs;
 
 use crate::common::*;
 use crate::kernel::tree::{Tree, kernel_tree, our_tree, same};
-use blockdev::{BlockDevice, Crash, MemDevice, RecordingDevice};
+use blockdev::{BlockDevice, Crash, FaultDevice, MemDevice, Op, RecordingDevice};
 use extant::unstable::schedule::{self, Point};
 use extant::{OpenOptions, SetAttributes, SetXattr, Volume, VolumeOptions};
 use extant_testing::mounted::{Mounted, able};
@@ -105,6 +105,48 @@ fn a_fast_commit_waits_for_the_one_before_it() {
     assert_eq!(names(&device), [true, true]);
     volume.close().unwrap();
     assert_clean(&device, "closed");
+}
+
+/// A fast commit that is put together behind one whose write fails would be out of reach of recovery.
+#[test]
+fn a_fast_commit_behind_one_that_failed_fails() {
+    needs::tools!("mke2fs");
+    let device = mem_image("64M", &["-t", "ext4", "-O", "fast_commit", "-J", "size=8"]);
+    let device = Arc::new(FaultDevice::new(device.snapshot()));
+    let volume = VolumeOptions::new()
+        .background(false)
+        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .unwrap();
+    synced(&volume, "/before", b"before");
+    let (held, is_held) = channel();
+    let (release, is_released) = channel::<()>();
+    let (queued, is_queued) = channel();
+    let sync = |path: &str| volume.create_new_file(path)?.sync_all();
+    if !schedule::at(Point::FastCommitQueued, || {}) {
+        return;
+    }
+    std::thread::scope(|s| {
+        let faulty = Arc::clone(&device);
+        let first = s.spawn(move || {
+            schedule::at(Point::FastCommitBegun, move || {
+                held.send(()).unwrap();
+                is_released.recv().unwrap();
+                // Only this write fails.
+                schedule::at(Point::LogFailed, move || faulty.heal());
+            });
+            sync("/first")
+        });
+        is_held.recv().unwrap();
+        let second = s.spawn(move || {
+            schedule::at(Point::FastCommitQueued, move || queued.send(()).unwrap());
+            sync("/second")
+        });
+        is_queued.recv().unwrap();
+        device.fail_all(Op::Write);
+        release.send(()).unwrap();
+        assert!(first.join().unwrap().is_err());
+        assert!(second.join().unwrap().is_err(), "durable behind a gap");
+    });
 }
 
 /// Names fill the leaves of a directory, which fast commits cannot split. A push leaves room for more names in them. It comes when

@@ -173,6 +173,9 @@ fn what_is_synced_while_the_volume_is_closed_is_durable() {
         assert_eq!(again.recovery(), extant::Recovery::default(), "seed {seed}");
     }
     println!("{seeds} schedules, {fast} fast commits, by number of syncs: {last:?}");
+    assert!(fast > 0, "no fast commit");
+    let between: usize = last[1..7].iter().sum();
+    assert!(between > 0, "no close between two syncs: {last:?}");
 }
 
 /// Files are made, synced and removed; others take their blocks and numbers. All data that a cut leaves in a file are

@@ -163,4 +163,5 @@ fn extant_and_the_kernel_replay_the_same_state() {
         "{images} images, {pending} of them with fast commits, {unlike} unlike the kernel's replay"
     );
     assert!(pending * 4 > images, "{pending} of {images}");
+    assert!(unlike * 2 <= images, "{unlike} of {images}");
 }
