@@ -57,7 +57,7 @@ kinds! {
     "quota, project" "16M" 4096 FromTree &["-O", "quota,project", "-E", "quotatype=usrquota:grpquota:prjquota"];
     "quota, ea_inode" "16M" 4096 FromTree &["-O", "quota,ea_inode"];
     "one quota" "16M" 1024 FromTree &["-O", "quota", "-E", "quotatype=usrquota"];
-    "mmp" "16M" 4096 Mounted &["-O", "mmp"];
+    "mmp" "16M" 4096 Mounted &["-O", "mmp", "-E", "mmp_update_interval=1"];
     "fast commits" "32M" 4096 Cut &["-O", "fast_commit"];
     "pending, version 3" "16M" 4096 Cut &["-O", "metadata_csum,64bit"];
     "pending, 32 bits" "16M" 1024 Cut &["-O", "metadata_csum,^64bit"];

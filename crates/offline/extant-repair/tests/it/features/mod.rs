@@ -83,12 +83,15 @@ fn base(name: &'static str, image: &Image) -> Base {
     }
 }
 
+/// Threads for each core, because e2fsck waits for seconds where another node might hold a volume with `mmp`.
+const THREADS: usize = 20;
+
 /// Judges mutants on all cores; those that e2fsck does not mend are left out.
 fn judge_all(bases: &[Base], seeds: std::ops::Range<u64>) -> Vec<Outcome> {
     let (next, all) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        for _ in 0..threads {
+        for _ in 0..THREADS * cores {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
