@@ -110,6 +110,16 @@ fn comparable(tree: Tree) -> Tree {
     tree
 }
 
+/// Clears the permissions of directories.
+fn without_modes(mut tree: Tree) -> Tree {
+    for entry in tree.values_mut() {
+        if entry.mode & 0o170000 == 0o040000 {
+            entry.mode = 0o040000;
+        }
+    }
+    tree
+}
+
 /// The replay of Extant gives the same result as that of the kernel. The kernel does not replay all of its own fast commits,
 /// such as those of symbolic links and of reused inode numbers. For these, Extant restores the state that was synced.
 #[test]
@@ -152,6 +162,8 @@ fn extant_and_the_kernel_replay_the_same_state() {
                 continue;
             }
             unlike += 1;
+            // Linux records no modes of directories.
+            let [found, synced] = [found, synced].map(without_modes);
             same(&found, &synced, &what);
             volume.close().unwrap();
             assert_clean_file(&ours, &what);
