@@ -2,6 +2,7 @@
 
 use crate::it::debugfs::{Image, NOW};
 use crate::it::verdict;
+use extant_check::{CheckOptions, Rule, check};
 use extant_repair::{Error, Mend};
 use std::path::Path;
 
@@ -534,6 +535,22 @@ fn the_inode_of_reserved_descriptors_comes_back_on_volumes_with_clusters() {
             assert_eq!(image.files(), before);
         }
     }
+}
+
+/// e2fsck finds fault with a size that no mapping reaches, of this inode as of a file.
+#[test]
+fn the_inode_of_reserved_descriptors_has_a_size_that_a_mapping_reaches() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("16M", 1024, &[]);
+    image.change(&["sif <7> size 257765421056"]);
+    let found = check(&image.device(), &CheckOptions::default()).unwrap();
+    assert!(
+        found
+            .findings
+            .iter()
+            .any(|finding| finding.rule == Rule::ResizeInode)
+    );
+    image.mend("a size that is too large");
 }
 
 /// Structures of `bigalloc` volumes share clusters, so an overlap shows in the blocks alone.
