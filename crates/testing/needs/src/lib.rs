@@ -71,7 +71,10 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("xz-utils", &["xz"]),
     ("libarchive-tools", &["bsdtar"]),
     ("uidmap", &["newuidmap", "newgidmap"]),
-    ("util-linux", &["unshare", "setpriv", "fallocate"]),
+    (
+        "util-linux",
+        &["unshare", "setpriv", "fallocate", "prlimit"],
+    ),
     ("busybox-static", &["busybox"]),
     ("cryptsetup-bin", &["veritysetup"]),
     ("coreutils", &["chroot", "cp", "mkdir"]),
