@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 
 const USAGE: &str = "usage: extant-remote serve [--read-only] SOCKET ADDRESS
@@ -106,17 +107,18 @@ struct CallerWatch(Arc<Mutex<Opening>>);
 
 impl CallerWatch {
     /// Begins to watch standard input, if it is the connection to the caller.
-    fn start(socket: &str) -> Self {
+    fn start(socket: &str) -> io::Result<Self> {
         let watch = Self(Arc::new(Mutex::new(Opening::Waits)));
         let shared = Self(Arc::clone(&watch.0));
         if socket == STANDARD_INPUT {
-            std::thread::spawn(move || {
+            let wait = move || {
                 if wait_for_end_of_stdin() {
                     shared.caller_ended();
                 }
-            });
+            };
+            Builder::new().spawn(wait)?;
         }
-        watch
+        Ok(watch)
     }
 
     fn state(&self) -> MutexGuard<'_, Opening> {
@@ -164,7 +166,7 @@ fn wait_for_end_of_stdin() -> bool {
 }
 
 fn export(socket: &str, address: &str, read_only: bool) -> io::Result<()> {
-    let watch = CallerWatch::start(socket);
+    let watch = CallerWatch::start(socket)?;
     if Tunnel::is_address(address) {
         if let Some(device) = Tunnel::device(address)? {
             watch.end();
@@ -208,13 +210,15 @@ fn export_device(socket: &str, device: &dyn BlockDevice, threads: usize) -> io::
     let ended = || {
         if may_wait_long {
             let served = Arc::clone(&served);
-            std::thread::spawn(move || {
+            let end = move || {
                 std::thread::sleep(LONGEST_END);
                 // The requests have ended, and the claim of the image is being released.
                 if !served.load(Ordering::Relaxed) {
                     end_now(1);
                 }
-            });
+            };
+            // Without a thread, the end takes as long as the server does.
+            let _ = Builder::new().spawn(end);
         }
     };
     let done = serve(client, device, threads, &complain, &ended);
@@ -235,14 +239,16 @@ fn client(socket: &Path) -> io::Result<Option<UnixStream>> {
     say("ready");
     let (ended, first) = std::sync::mpsc::channel();
     let gone = ended.clone();
-    std::thread::spawn(move || {
+    let wait_for_caller = move || {
         let mut byte = [0];
         while io::Read::read(&mut io::stdin(), &mut byte).is_ok_and(|n| n > 0) {}
         let _ = gone.send(None);
-    });
-    std::thread::spawn(move || {
+    };
+    Builder::new().spawn(wait_for_caller)?;
+    let accept = move || {
         let _ = ended.send(Some(listener.accept()));
-    });
+    };
+    Builder::new().spawn(accept)?;
     let accepted = first.recv().ok().flatten();
     drop(name);
     accepted

@@ -18,6 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 /// Longest data of an option or of its reply.
 pub(crate) const MAX_OPTION: u32 = 64 << 10;
@@ -222,31 +223,36 @@ pub fn serve(
     // When the client is lost, the threads drop the queued requests, because the reader of requests would otherwise wait for
     // room in the queue forever.
     let lost = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(request) = next(&receiver) {
-                    if lost.load(Ordering::Relaxed) {
-                        continue;
-                    }
-                    let done = run(device, &request, forms);
-                    if let Err(error) = &done
-                        && reported
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .insert(error.to_string())
-                    {
-                        report(error);
-                    }
-                    let mut stream = replies.lock().unwrap_or_else(PoisonError::into_inner);
-                    if send(&mut *stream, &request, forms, done).is_err() {
-                        lost.store(true, Ordering::Relaxed);
-                    }
-                }
-            });
+    let answer = |request: &Request| {
+        if lost.load(Ordering::Relaxed) {
+            return;
         }
+        let done = run(device, request, forms);
+        if let Err(error) = &done
+            && reported
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(error.to_string())
+        {
+            report(error);
+        }
+        let mut stream = replies.lock().unwrap_or_else(PoisonError::into_inner);
+        if send(&mut *stream, request, forms, done).is_err() {
+            lost.store(true, Ordering::Relaxed);
+        }
+    };
+    let work = || {
+        while let Some(request) = next(&receiver) {
+            answer(&request);
+        }
+    };
+    std::thread::scope(|scope| {
+        // The system may refuse threads: fewer serve then, or this one alone.
+        let start = |_| Builder::new().spawn_scoped(scope, work).ok();
+        let started = (0..threads).map_while(start).count();
         let done = loop {
             match request(&mut stream) {
+                Ok(Some(request)) if started == 0 => answer(&request),
                 Ok(Some(request)) => {
                     if sender.send(request).is_err() {
                         break Ok(());

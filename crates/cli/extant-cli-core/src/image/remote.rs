@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// Name of the program, and of the variable with its path.
@@ -124,7 +125,8 @@ fn connect_as(name: &str, address: &str, access: Access) -> Result<NbdDevice> {
         Err(error) => {
             // The program ends with its connection, and releases an image that it has claimed.
             drop(connection);
-            std::thread::spawn(move || child.wait());
+            // Without a thread, the program is waited for by nobody.
+            let _ = Builder::new().spawn(move || child.wait());
             return Err(error);
         }
     };
@@ -174,7 +176,7 @@ fn report_output(
 ) -> Result<NbdDevice> {
     let (last, lines) = sync_channel(1);
     let serves = device.is_ok();
-    std::thread::spawn(move || {
+    let read = move || {
         if serves {
             report(out);
         } else {
@@ -182,7 +184,9 @@ fn report_output(
             let _ = last.send(line(&mut out));
         }
         let _ = child.wait();
-    });
+    };
+    // Without a thread, nothing is reported.
+    let _ = Builder::new().spawn(read);
     device.or_else(|error| {
         interrupt::check()?;
         let line = lines.recv_timeout(LAST_LINE).ok().flatten();
@@ -204,11 +208,14 @@ fn first_line(
 ) -> Result<(Option<String>, BufReader<ChildStdout>)> {
     let began = Instant::now();
     let (sender, first) = sync_channel(1);
-    std::thread::spawn(move || {
+    let read = move || {
         let first = line(&mut out);
         // No line is needed if the user ended the wait.
         let _ = sender.send((first, out));
-    });
+    };
+    Builder::new()
+        .spawn(read)
+        .context("cannot start a thread")?;
     loop {
         match first.recv_timeout(Duration::from_millis(50)) {
             Ok(read) => return Ok(read),

@@ -61,11 +61,13 @@ fn stop_waits_later(process: Option<u32>) {
     let Some(process) = process.and_then(Pid::from_raw) else {
         return;
     };
-    std::thread::spawn(move || {
+    let stop = move || {
         std::thread::sleep(PATIENCE);
         // The server of another user ends when its own time is over.
         let _ = kill_process(process, Signal::TERM);
-    });
+    };
+    // Without a thread, the server's waits end by themselves.
+    let _ = std::thread::Builder::new().spawn(stop);
 }
 
 pub fn run(args: &Args) -> Result<()> {

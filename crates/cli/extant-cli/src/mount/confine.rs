@@ -67,12 +67,12 @@ pub struct HeldRules(#[expect(dead_code, reason = "held, not used")] Vec<PathFd>
 /// Returns whether the kernel has Landlock and has it enabled. A separate thread tries, because that thread stays
 /// confined.
 pub fn has_landlock() -> bool {
-    let tried = std::thread::spawn(|| {
+    let tried = std::thread::Builder::new().spawn(|| {
         let rules = Ruleset::default().handle_access(AccessFs::Execute)?;
         rules.create()?.restrict_self()
     });
-    let status = tried.join();
-    status.is_ok_and(|s| s.is_ok_and(|s| s.ruleset != RulesetStatus::NotEnforced))
+    let status = tried.ok().and_then(|tried| tried.join().ok());
+    status.is_some_and(|s| s.is_ok_and(|s| s.ruleset != RulesetStatus::NotEnforced))
 }
 
 /// System calls that have the same name on every architecture with seccomp.

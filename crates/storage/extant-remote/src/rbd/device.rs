@@ -52,9 +52,10 @@ fn in_time<T: Send + 'static>(
     run: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
+    let wait = move || {
         let _ = sender.send(run());
-    });
+    };
+    std::thread::Builder::new().spawn(wait)?;
     let done = receiver.recv_timeout(limit);
     done.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
