@@ -55,7 +55,11 @@ impl Write for Sink {
                     None => File::create(&*path).and_then(|made| file.insert(made).write(bytes)),
                 };
                 // The exception names this file, and not the path in the volume.
-                written.map_err(|e| io::Error::other(raise_io(e, path)))
+                written.map_err(|e| match e.kind() {
+                    // `write_all` calls again.
+                    io::ErrorKind::Interrupted => e,
+                    _ => io::Error::other(raise_io(e, path)),
+                })
             }
             // `io::Error::other`, because `write_all` calls again after the kind `Interrupted`.
             Self::Object(object, raw) => Python::attach(|py| {
