@@ -69,7 +69,9 @@ pub fn copy(rescue: &Rescue<'_>, to: &Path) -> Result<Copied> {
         let above = above.and_then(|end| found.path.get(..end));
         if let Some(above) = above.filter(|above| !listed.contains(above)) {
             let above = to.join(OsStr::from_bytes(above));
-            copier.note(found, |_| std::fs::create_dir_all(above))?;
+            let mut make = DirBuilder::new();
+            make.recursive(true).mode(0o700);
+            copier.note(found, |_| make.create(above))?;
         }
     }
     // In the order of paths, a directory comes before its contents.
