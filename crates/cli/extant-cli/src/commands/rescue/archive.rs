@@ -63,14 +63,6 @@ impl<'r> Packer<'r> {
 
     fn one(&mut self, found: &'r Found) -> io::Result<()> {
         let path = Path::new(OsStr::from_bytes(&found.path));
-        if found.path.contains(&0) {
-            // Encrypted names may hold any byte.
-            self.lose(
-                found,
-                "its name has a NUL byte, which an archive cannot hold",
-            );
-            return Ok(());
-        }
         let mut header = self.header(found);
         match found.file_type {
             FileType::Directory => {
