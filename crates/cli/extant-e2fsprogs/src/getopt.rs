@@ -231,7 +231,6 @@ fn has_letter(word: &OsStr, letter: char) -> bool {
         .starts_with(format!("-{letter}=").as_bytes())
 }
 
-/// Returns a value as UTF-8 text, which all numbers and words are.
 /// Returns a name of a list of features with the sign of `extant`: `+` or no sign sets the feature, `-` or `^` clears it.
 pub fn feature(word: &str) -> String {
     match word.split_at_checked(1) {
@@ -241,6 +240,7 @@ pub fn feature(word: &str) -> String {
     }
 }
 
+/// Returns a value as UTF-8 text, which all numbers and words are.
 pub fn text(letter: char, value: &OsStr) -> Result<&str, String> {
     let bad = || format!("-{letter} {}: not text", value.display());
     value.to_str().ok_or_else(bad)
