@@ -1,9 +1,11 @@
 //! Directories with names inside their inodes (`inline_data`), values of attributes in inodes (`ea_inode`), and encrypted names.
 
 use blockdev::MemDevice;
+use ext4_format::InodeNr;
 use extant_testing::common::load_image;
-use extant_testing::{folded, image, verdict};
+use extant_testing::{folded, image, verdict, walk};
 use extant_tune::TuneOptions;
+use std::collections::BTreeSet;
 use std::process::Command;
 
 #[test]
@@ -101,14 +103,18 @@ fn encrypted_names_of_any_byte_are_kept() {
     mke2fs.arg("encrypt,^metadata_csum,^metadata_csum_seed");
     let out = mke2fs.arg(&path).arg("8M").output().unwrap();
     assert!(out.status.success(), "{out:?}");
-    let mut requests = String::from("mkdir d\n");
+    // A mknod of debugfs takes a name, not a path.
+    let mut requests = String::from("mkdir d\ncd d\n");
     for n in 0..80 {
-        requests += &format!("mknod d/name-{n:02}-aaaaaaaa p\n");
+        requests += &format!("mknod name-{n:02}-aaaaaaaa p\n");
     }
     let context = dir.path().join("context");
     std::fs::write(&context, [&[1u8, 1, 4, 0][..], &[7; 24]].concat()).unwrap();
     // The flags are those of an extent tree and of encryption.
-    requests += &format!("sif d flags 0x80800\nea_set -f {} d c\n", context.display());
+    requests += &format!(
+        "cd /\nsif d flags 0x80800\nea_set -f {} d c\n",
+        context.display()
+    );
     folded::debugfs(&path, requests.as_bytes());
     let mut bytes = std::fs::read(&path).unwrap();
     // debugfs has no prefix for the attribute of encryption, whose name is "c" with the index 9.
@@ -146,7 +152,14 @@ fn encrypted_names_of_any_byte_are_kept() {
         );
         plan.writes.write(&device, None, None).unwrap();
     }
-    let bytes = device.to_bytes().unwrap();
-    let names = bytes.windows(14).filter(|name| *name == &odd[..14]);
-    assert!(names.count() >= 80);
+    let report = extant_check::check(&device, &extant_check::CheckOptions::default()).unwrap();
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    std::fs::write(&path, device.to_bytes().unwrap()).unwrap();
+    let volume = walk::Volume::open(&path);
+    let (of_dir, _) = volume.names(&volume.inode(InodeNr::ROOT))[&b"d"[..]];
+    let names = volume.names(&volume.inode(of_dir));
+    let expected = (0..80).map(|n| [&odd[..14], format!("{n:02}").as_bytes()].concat());
+    let dots = [&b"."[..], b".."].map(Vec::from);
+    let expected: BTreeSet<_> = dots.into_iter().chain(expected).collect();
+    assert!(names.into_keys().eq(expected));
 }
