@@ -208,8 +208,21 @@ impl RawSuperblock {
     }
 
     /// Returns whether the volume's journal is on another device.
+    ///
+    /// ```
+    /// use ext4_format::features::Compat;
+    /// use ext4_format::superblock::RawSuperblock;
+    ///
+    /// let mut sb = RawSuperblock::zeroed();
+    /// sb.journal_uuid = [1; 16];
+    /// assert!(!sb.has_external_journal()); // the feature is missing
+    /// sb.feature_compat.set(Compat::HAS_JOURNAL.bits());
+    /// assert!(sb.has_external_journal());
+    /// ```
     pub fn has_external_journal(&self) -> bool {
-        self.journal_inum.get() == 0 && self.journal_uuid != [0; 16]
+        Features::of(self).has_journal()
+            && self.journal_inum.get() == 0
+            && self.journal_uuid != [0; 16]
     }
 
     /// Stores a copy of the mapping and the size of the journal's inode, because a repair needs them if that inode is damaged.
