@@ -109,6 +109,13 @@ impl ImagePlace {
         Ok((Node::of_number(&self.volume, above.ino())?, name))
     }
 
+    /// Returns the inode of the directory of a path from this start, and the last name. Two paths with the same are one name of a file,
+    /// even if they lead there through different links.
+    pub fn resolved_name<'p>(&self, path: &'p [u8]) -> Option<(u32, &'p [u8])> {
+        let (above, name) = self.in_parent(path).ok()?;
+        Some((above.ino(), name))
+    }
+
     /// Returns metadata; if `follow`, of the target of a symbolic link in the last component. The number of a link
     /// means the link.
     pub fn attributes(&self, follow: bool) -> extant::Result<Metadata> {

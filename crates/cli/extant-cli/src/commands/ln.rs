@@ -140,16 +140,16 @@ fn one(args: &Args, target: &Target, to: &ImagePlace, into: bool) -> Result<()> 
 
 /// Returns whether the target of a link is the file that the link would replace, under the same name.
 fn is_own_name(from: &Result<ImagePlace, &[u8]>, to: &ImagePlace, path: &[u8]) -> bool {
-    let named = |place: &ImagePlace, path: &[u8]| {
-        let (above, name) = place.in_parent(path).ok()?;
-        Some((above.ino(), name.to_vec()))
-    };
+    let joined;
     let target = match from {
-        Ok(from) => named(from, &from.path),
-        Err(text) if text.starts_with(b"/") => named(to, text),
-        Err(text) => named(to, &join(above(path), text)),
+        Ok(from) => from.resolved_name(&from.path),
+        Err(text) if text.starts_with(b"/") => to.resolved_name(text),
+        Err(text) => {
+            joined = join(above(path), text);
+            to.resolved_name(&joined)
+        }
     };
-    target.is_some() && target == named(to, path)
+    target.is_some() && target == to.resolved_name(path)
 }
 
 /// Makes a link in place of a file, which stays if that fails.

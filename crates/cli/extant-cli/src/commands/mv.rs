@@ -11,6 +11,7 @@ use extant_cli_core::messages::advised::advised;
 use extant_terminal::output;
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
 /// Move or rename files within an image
 #[derive(clap::Args, Debug)]
@@ -109,16 +110,21 @@ pub fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// Returns whether a new name already leads to the source or to the target of its link. A rename would do nothing, or
-/// the link would take the place of its target.
+/// Returns whether a new name already leads to the source, or is that of the target of its link. A rename would do nothing, or
+/// the link would take the place of its target. It may replace another name of its target.
 fn is_one_file(source: &ImagePlace, target: &ImagePlace, new: &[u8]) -> bool {
-    target.dir.symlink_metadata(os(new)).is_ok_and(|there| {
-        let is_there = |follow| {
-            source
-                .attributes(follow)
-                .is_ok_and(|a| a.ino() == there.ino())
-        };
-        is_there(false) || is_there(true)
+    let Ok(there) = target.dir.symlink_metadata(os(new)) else {
+        return false;
+    };
+    if source
+        .attributes(false)
+        .is_ok_and(|a| a.ino() == there.ino())
+    {
+        return true;
+    }
+    source.dir.canonicalize(os(&source.path)).is_ok_and(|real| {
+        let real = source.resolved_name(real.as_os_str().as_bytes());
+        real.is_some() && real == target.resolved_name(new)
     })
 }
 

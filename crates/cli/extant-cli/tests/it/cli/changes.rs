@@ -180,6 +180,8 @@ fn a_file_is_not_put_in_its_own_place() {
         (&["ln", "-f", ":/d/f", ":/b"], "d/f"),
         (&["ln", "-sf", "a", ":/b"], "a"),
         (&["mv", ":/a", ":/s"], "a"),
+        // Another name of the link's target.
+        (&["mv", ":/s", ":/b"], "a"),
     ] {
         s.ok(line);
         let place = line.last().unwrap();
