@@ -39,6 +39,8 @@ def test_what_is_written_is_there(image):
         (volume / "a" / "b" / "text").write_text("naïve\n")
         (volume / "a" / "link").symlink_to("b/text")
         (volume / "a" / "second").hardlink_to("a/b/text")
+        for name, target in [("gone", "none/x"), ("far", "b/../gone"), ("top", "/b/none")]:
+            (volume / "a" / name).symlink_to(target)
     with extant.open(image) as volume:
         assert volume.label == "box"
         assert (volume / "a/link").read_text() == "naïve\n"
@@ -47,9 +49,13 @@ def test_what_is_written_is_there(image):
         assert (volume / "a/none/../b/new").resolve() == volume / "a/b/new"
         with pytest.raises(FileNotFoundError):
             (volume / "a/none").resolve(strict=True)
+        for name, target in [("gone", "a/none/x"), ("far", "a/none/x"), ("top", "b/none"), ("far/y", "a/none/x/y")]:
+            assert (volume / "a" / name).resolve() == volume / target
+            with pytest.raises(FileNotFoundError):
+                (volume / "a" / name).resolve(strict=True)
         assert (volume / "a/second").samefile(volume / "a/b/text")
         assert (volume / "a/second").stat().st_nlink == 2
-        assert sorted(path.name for path in (volume / "a").iterdir()) == ["b", "link", "second"]
+        assert sorted(path.name for path in (volume / "a").iterdir()) == ["b", "far", "gone", "link", "second", "top"]
         with pytest.raises(OSError) as error:
             (volume / "new").write_bytes(b"")
         assert error.value.errno == errno.EROFS

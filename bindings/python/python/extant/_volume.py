@@ -576,13 +576,26 @@ class Path:
     def resolve(self, strict: bool = False) -> "Path":
         """The path of what this one leads to, without symbolic links and ``..``. If ``strict``, it must exist; otherwise the
         end that does not exist is kept."""
+        return self._resolve(0 if strict else 40, strict)
+
+    def _resolve(self, links: int, strict: bool = False) -> "Path":
+        """Resolves through at most this number of links that lead to nothing."""
         try:
             return Path(self.volume, self._native.realpath(self._text))
         except (FileNotFoundError, NotADirectoryError):
             if strict:
                 raise
-        parent = self.parent.resolve()
-        return parent.parent if self.name == ".." else parent / self.name
+        parent = self.parent._resolve(links)
+        if self.name == "..":
+            return parent.parent
+        path = parent / self.name
+        try:
+            target = path.readlink()
+        except OSError:
+            return path
+        if links == 0:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self))
+        return (parent / target)._resolve(links - 1)
 
     def chmod(self, mode: int) -> None:
         """Sets permissions, set-id and sticky bits."""
