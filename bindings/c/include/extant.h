@@ -128,7 +128,8 @@ int extant_link(extant_volume *volume, const char *from, const char *to);
 int extant_symlink(extant_volume *volume, const char *target, const char *path);
 /* [T] Returns the length of the target, of which at most size bytes are stored, without a NUL. */
 ssize_t extant_readlink(extant_volume *volume, const char *path, char *buffer, size_t size);
-/* [T] Like extant_readlink, with the absolute path of what a path leads to, without links, "." and "..", as realpath(3). */
+/* [T] Stores the absolute path of a file, without symbolic links, "." and "..", as realpath(3). Returns its length; at most `size` bytes
+ * are stored, without a NUL. */
 ssize_t extant_realpath(extant_volume *volume, const char *path, char *buffer, size_t size);
 /* [T] */
 int extant_chmod(extant_volume *volume, const char *path, uint32_t mode);
