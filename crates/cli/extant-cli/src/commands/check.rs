@@ -68,8 +68,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "verity")]
     hash_tree: Option<PathBuf>,
     /// Number of threads [default: the number of CPUs]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = store::threads_given)]
+    threads: usize,
     /// Number of findings to show; all are counted
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max: usize,
@@ -147,7 +147,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn check(args: &Args, image: &Path) -> Result<Report> {
     let name = image.display().to_string();
     let _harmless = interrupt::harmless()?;
-    let threads = store::threads(args.threads.map_or(0, usize::from), [image]);
+    let threads = store::threads(args.threads, [image]);
     let mut device = open(image, threads)?;
     if let Some(rate) = args.scrub {
         device = Arc::new(PacedDevice::new(device, rate));
