@@ -90,10 +90,15 @@ pub fn group(text: &str) -> Result<u16> {
     id(text, "/etc/group")
 }
 
-/// Parses the share of the blocks that are reserved for root.
+/// Parses the share of the blocks that are reserved for root: at most half, as for mke2fs and tune2fs.
 pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse();
-    number.map_err(|_| "write a number of percent, as 5 or 0.5".into())
+    let number = number.map_err(|_| format!("'{text}' is not a percentage (try 5 or 0.5)"))?;
+    // A NaN is in no range.
+    if !(0.0..=50.0).contains(&number) {
+        return Err(format!("'{text}' is not a percentage from 0 to 50"));
+    }
+    Ok(number)
 }
 
 /// Returns a name with its value, which must be a number.

@@ -72,7 +72,7 @@ pub fn threads<'p>(threads: usize, images: impl IntoIterator<Item = &'p Path>) -
 /// Parses the value of `--threads`.
 pub fn threads_given(text: &str) -> Result<usize, String> {
     let given = text.parse().ok().filter(|threads| *threads <= 1024);
-    given.ok_or_else(|| "write 0 to 1024".into())
+    given.ok_or_else(|| format!("'{text}' is not a number of threads (0 to 1024)"))
 }
 
 /// Returns a substitute for device and inode of an export: two different addresses count as two images.

@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
         let name = join(above(path), base_name(path));
         if path.ends_with(b"/") && dir.read_link(os(&name)).is_ok() {
-            bail!("a link to a directory: without the slash at its end the link is removed");
+            bail!("symbolic link to a directory: omit the final slash to remove the link");
         }
         if args.recursive {
             let progress = Progress::count("remove");

@@ -162,17 +162,32 @@ pub(super) const TABLE: &[Row] = &[
     (
         "mkfs new.img --size 8M -m five",
         2,
-        "mkfs: --reserved five: write a number of percent, as 5 or 0.5",
+        "mkfs: --reserved five: 'five' is not a percentage (try 5 or 0.5)",
     ),
     (
         "tune disk.img -m five",
         2,
-        "tune: --reserved-percent five: write a number of percent, as 5 or 0.5",
+        "tune: --reserved-percent five: 'five' is not a percentage (try 5 or 0.5)",
+    ),
+    (
+        "mkfs new.img --size 8M -m nan",
+        2,
+        "mkfs: --reserved nan: 'nan' is not a percentage from 0 to 50",
+    ),
+    (
+        "tune disk.img -m 900",
+        2,
+        "tune: --reserved-percent 900: '900' is not a percentage from 0 to 50",
+    ),
+    (
+        "tune disk.img -m -3",
+        2,
+        "tune: --reserved-percent -3: '-3' is not a percentage from 0 to 50",
     ),
     (
         "mkfs new.img --size 8M --threads 100000",
         2,
-        "mkfs: --threads 100000: write 0 to 1024",
+        "mkfs: --threads 100000: '100000' is not a number of threads (0 to 1024)",
     ),
     (
         "mkfs new.img --size lots",

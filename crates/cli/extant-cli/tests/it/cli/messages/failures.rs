@@ -273,7 +273,7 @@ pub(super) const TABLE: &[Row] = &[
     (
         "rm -rf disk.img:/dirlink/",
         1,
-        "disk.img:/dirlink/: a link to a directory: without the slash at its end the link is removed",
+        "disk.img:/dirlink/: symbolic link to a directory: omit the final slash to remove the link",
     ),
     ("rm disk.img:/d", 1, "disk.img:/d: is a directory: use -r"),
     (
