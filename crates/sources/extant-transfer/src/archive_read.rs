@@ -76,7 +76,7 @@ pub fn read_archive(
             // One thread is enough.
             match Builder::new().spawn_scoped(s, write) {
                 Ok(_) => queues.push(sender),
-                Err(e) if queues.is_empty() => return Err(e).context("a thread"),
+                Err(e) if queues.is_empty() => return Err(e).context("cannot start a thread"),
                 Err(_) => break,
             }
         }

@@ -47,13 +47,13 @@ pub fn ordered<J: Send, R: Send>(
                 sent.then_some(()).ok_or_else(|| Stopped.into())
             })
         });
-        let finder = finder.context("a thread")?;
+        let finder = finder.context("cannot start a thread")?;
         for thread in 0..threads {
             match Builder::new().spawn_scoped(s, work) {
                 Ok(_) => {}
                 Err(e) if thread == 0 => {
                     drop(in_order);
-                    return Err(e).context("a thread");
+                    return Err(e).context("cannot start a thread");
                 }
                 Err(_) => break,
             }

@@ -94,7 +94,7 @@ fn look(mut raw: Raw, monitor: &dyn ReadMonitor) -> Result<(io::Result<Compressi
         // The channel has no receiver after a cancellation.
         let _ = sender.send((compression, raw));
     });
-    started.map_err(|e| SourceError::io("a thread", e))?;
+    started.map_err(|e| SourceError::io("cannot start a thread", e))?;
     loop {
         match seen.recv_timeout(PATIENCE) {
             Ok(both) => return Ok(both),

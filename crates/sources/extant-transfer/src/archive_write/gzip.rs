@@ -33,7 +33,7 @@ pub fn gzip(
             fill(&mut blocks)?;
             Ok(blocks.finish()?)
         });
-        let filler = filler.context("a thread")?;
+        let filler = filler.context("cannot start a thread")?;
         let packed = ordered(
             threads,
             |give| blocks.into_iter().try_for_each(give),

@@ -98,7 +98,7 @@ impl Demo {
             let worker = thread::Builder::new().name("demo".into());
             let started = worker
                 .spawn(move || shared.work(task))
-                .context("a thread")?;
+                .context("cannot start a thread")?;
             demo.threads.push(started);
             Ok(demo)
         })
