@@ -153,8 +153,13 @@ impl Changes {
                 }
             }
             'O' => self.features = Some(feature_list(getopt::text('O', value)?)?),
-            // The number of -r is set after the percentage of -m, and stays.
-            'm' if taken.has('r') => drop(percent(value)?),
+            // The number of -r is set after the percentage of -m, and stays. Unlike `extant tune`, tune2fs refuses a sign of percent.
+            'm' => {
+                percent(value)?;
+                if !taken.has('r') {
+                    getopt::set_word(&mut self.words, 'm', value);
+                }
+            }
             's' => match getopt::leading_number(getopt::text('s', value)?) {
                 0 => {
                     return Err(refuse(
