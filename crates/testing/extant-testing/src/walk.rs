@@ -16,6 +16,7 @@ use std::path::Path;
 
 pub const EXTENTS: u32 = 0x8_0000;
 pub const INDEX: u32 = 0x1000;
+const ENCRYPTED: u32 = 0x800;
 
 /// An image open for reading and writing.
 pub struct Volume {
@@ -188,6 +189,7 @@ impl Volume {
     pub fn names(&self, dir: &Inode) -> BTreeMap<Vec<u8>, (InodeNr, Option<FileType>)> {
         let blocks = self.dir_blocks(dir);
         let indexed = dir.core.flags & INDEX != 0;
+        let encrypted = dir.core.flags & ENCRYPTED != 0;
         let mut index_blocks = vec![false; blocks.len()];
         let mut leaves = Vec::new();
         if indexed {
@@ -212,7 +214,7 @@ impl Volume {
             );
             let hasher = self.hasher(root.hash_version);
             leaves.iter().for_each(|(block, low, high)| {
-                for e in dir_entry::entries(&self.block(blocks[*block as usize])) {
+                for e in dir_entry::entries_of(&self.block(blocks[*block as usize]), encrypted) {
                     let e = e.unwrap();
                     let (hash, _) = hasher.hash(e.name);
                     assert!(
@@ -234,7 +236,7 @@ impl Volume {
                 dir_entry::verify_tail(&block, dir.seed).unwrap();
                 dir_entry::space(&block, true).unwrap();
             }
-            for e in dir_entry::entries(&block) {
+            for e in dir_entry::entries_of(&block, encrypted) {
                 let e = e.unwrap();
                 assert!(
                     names

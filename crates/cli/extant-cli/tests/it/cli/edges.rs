@@ -85,7 +85,7 @@ fn a_limit_of_processes_is_no_reason_to_panic() {
         return;
     }
     let s = Scratch::empty();
-    let write = |n: u32| fs::write(s.host(&format!("tree/{n}")), vec![n as u8; 50_000]).unwrap();
+    let write = |n: u32| fs::write(s.host(&format!("tree/{n}")), vec![n as u8; 20_000]).unwrap();
     fs::create_dir(s.host("tree")).unwrap();
     // With more than 256 changed inodes, threads write back.
     (0..600).for_each(write);
@@ -94,7 +94,7 @@ fn a_limit_of_processes_is_no_reason_to_panic() {
     let mut done = 0;
     for limit in 1..6 {
         for line in [
-            "extant mkfs -Fq new.img --from tree",
+            "extant mkfs -Fq new.img --from tree --size 100M",
             "extant mkfs -Fq packed.img.zst --from tree",
             "extant mkfs -Fq verified.img --from tree --verity",
             "extant mkfs -Fq layers.img --from base.tar.gz",
@@ -106,7 +106,7 @@ fn a_limit_of_processes_is_no_reason_to_panic() {
             "extant cp -a tree new.img:/more",
             "extant import new.img base.tar.gz",
             "extant rescue new.img --tar rescued.tar",
-            "extant resize new.img 40M",
+            "extant resize new.img 80M",
             "extant push new.img pushed.img",
             "extant ls -R packed.img.zst:/",
         ] {

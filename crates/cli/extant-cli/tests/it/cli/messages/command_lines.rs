@@ -180,7 +180,7 @@ pub(super) const TABLE: &[Row] = &[
         "tune: --reserved-percent 900: '900' is not a percentage from 0 to 50",
     ),
     (
-        "tune disk.img -m -3",
+        "tune disk.img -m=-3",
         2,
         "tune: --reserved-percent -3: '-3' is not a percentage from 0 to 50",
     ),
