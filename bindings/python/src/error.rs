@@ -48,7 +48,9 @@ fn raised(error: &Error) -> Option<PyErr> {
 
 /// Returns the text of an error without its number, which the exception has.
 fn text(error: &dyn std::fmt::Display, errno: i32) -> String {
-    error.to_string().replace(&format!(" (os error {errno})"), "")
+    error
+        .to_string()
+        .replace(&format!(" (os error {errno})"), "")
 }
 
 /// Returns the exception for a change of a closed image that failed; `ValueError` for an invalid value.
@@ -80,11 +82,7 @@ pub fn raise(error: &Error, path: Option<&Path>) -> PyErr {
 /// Returns the exception for an error of the host, with its number and the path.
 pub fn raise_io(error: io::Error, path: &Path) -> PyErr {
     let errno = errno_of(&error);
-    PyOSError::new_err((
-        errno,
-        text(&error, errno),
-        path.as_os_str().to_os_string(),
-    ))
+    PyOSError::new_err((errno, text(&error, errno), path.as_os_str().to_os_string()))
 }
 
 /// Returns the exception for an error of making an image: `ValueError` for invalid options.
