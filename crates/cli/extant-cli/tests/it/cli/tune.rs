@@ -318,7 +318,6 @@ fn refusals_change_nothing() {
             "a label of more than 16 bytes",
         ),
         (&["-J", "size=100"], "not more than half of the volume"),
-        (&["-m", "60"], "0 to 50 percent"),
         (&["-e", "ignore"], "write continue, remount-ro or panic"),
         (&["-I", "128"], "a power of two from 256"),
         (&["-I", "512", "-L", "x"], "-I goes with no other change"),
