@@ -57,15 +57,15 @@ pub(crate) fn check_resize(check: &Check<'_>, subject: &Subject<'_>) {
     let geo = &volume.geo;
     let (findings, place) = (&check.findings, subject.place());
     let tell = |what: &str| findings.add(Rule::ResizeInode, place, || what.into());
-    if subject.core.size > geo.max_addressed_size(false) {
-        return tell("no mapping reaches to its size");
-    }
     let map = match resize_map(check, subject) {
         Ok(map) => map,
         Err(what) => return tell(what),
     };
     let cluster = geo.cluster_of(map);
     check.claims.claim(cluster, cluster + 1, place, findings);
+    if subject.core.size > geo.max_addressed_size(false) {
+        tell("no mapping reaches to its size");
+    }
     if geo.cluster_ratio > 1 {
         // The places of descriptor copies on volumes with clusters are not checked.
         return;

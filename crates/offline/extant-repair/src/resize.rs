@@ -27,6 +27,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
         && core.file_type() == Some(FileType::Regular)
         && core.flags & (inode::flags::EXTENTS | inode::flags::INDEX) == 0
         && inode::sectors(&old, &geo) == sectors
+        && core.size <= geo.max_addressed_size(false)
         && place.is_some();
     let mut same = sound;
     if let Some(place) = place.filter(|_| sound) {
