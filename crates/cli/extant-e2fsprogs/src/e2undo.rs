@@ -78,7 +78,7 @@ fn head(file: &Path) -> Answered {
     let theirs = File::open(file).map_err(Error::from);
     let theirs = theirs.and_then(E2Undo::read);
     if let Some(theirs) = theirs.map_err(|error| named(&error))? {
-        return call::print(theirs.lines().to_string());
+        return call::print(theirs.lines());
     }
     let undo = Undo::read(file).map_err(|error| named(&error))?;
     let undo =
