@@ -22,6 +22,8 @@ const SPLIT: u64 = 16;
 pub(super) struct TransactionSize {
     /// Blocks of inode tables: the group, and the number in the group's table.
     tables: BTreeSet<(u32, u32)>,
+    /// The inode whose record was added last: most items follow on one of the same inode.
+    last: InodeNr,
     /// Groups whose inode bitmaps change. The first inode of a group makes its block bitmap as well.
     inode_groups: BTreeSet<u32>,
     block_groups: BTreeSet<u32>,
@@ -81,6 +83,9 @@ impl TransactionSize {
     }
 
     fn add_record(&mut self, ino: InodeNr, geometry: &Geometry) {
+        if ino == std::mem::replace(&mut self.last, ino) {
+            return;
+        }
         if let Some((group, index)) = geometry.group_of_inode(ino) {
             let block = geometry.inode_place(BlockNr(0), index).0.0;
             self.tables

@@ -261,6 +261,9 @@ impl Committer {
         let (context, lists) = self.log.lists.switch();
         let mut items = ItemList::default();
         for mut list in lists {
+            if list.is_empty() {
+                continue;
+            }
             items.append(&mut list);
             self.log.spare.recycle(list);
         }
