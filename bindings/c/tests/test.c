@@ -153,7 +153,7 @@ static void directories(void) {
     extant_file *file = NULL;
     struct extant_stat st;
     struct extant_dirent entry;
-    char buffer[8];
+    char buffer[16];
     CHECK(extant_opendir(volume, "/", &root) == 0 && extant_mkdirat(root, "a", 0755) == 0 && extant_mkdirat(root, "b", 0700) == 0);
     CHECK(extant_opendirat(root, "a", &a) == 0 && extant_opendir(volume, "/b", &b) == 0);
     CHECK(extant_opendirat(root, "none", &a) == -ENOENT && extant_opendirat(NULL, "a", &a) == -EINVAL);
