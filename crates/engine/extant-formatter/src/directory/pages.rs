@@ -60,13 +60,9 @@ impl<'a, 'w> Dir<'a, 'w> {
         map: &'a mut dyn DirBlocks,
         update: &'a DirUpdate<'a>,
     ) -> Self {
-        let shape = Shape::new(ws.geometry, update.seed);
+        let mut shape = Shape::new(ws.geometry, update.seed);
         // Far from the end of its index, a directory has room for every leaf that is split early.
-        let far_from_full = u64::from(map.blocks()) < shape.most_leaves() / 8;
-        let shape = Shape {
-            keeps_room: update.keeps_room && far_from_full,
-            ..shape
-        };
+        shape.keeps_room = update.keeps_room && u64::from(map.blocks()) < shape.most_leaves() / 8;
         Self {
             ws,
             map,

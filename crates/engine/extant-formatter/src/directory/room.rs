@@ -42,10 +42,8 @@ pub struct Allowance {
 impl Allowance {
     /// Computes the limits of a volume's directories.
     pub fn new(geometry: &Geometry) -> Self {
-        let shape = Shape {
-            keeps_room: geometry.features.has_fast_commit(),
-            ..Shape::new(geometry, 0)
-        };
+        let mut shape = Shape::new(geometry, 0);
+        shape.keeps_room = geometry.features.has_fast_commit();
         let always = shape.most_leaves();
         let mut of = Self {
             always: if geometry.features.has_dir_index() {

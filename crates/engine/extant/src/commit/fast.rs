@@ -49,8 +49,6 @@ pub(super) struct Unformatted {
     since: SincePush,
     /// The items free blocks or inode numbers, which only a push releases.
     frees: bool,
-    /// Most blocks that the transaction of these items changes.
-    pub most_blocks: u64,
 }
 
 /// Returns true if blocks or inode numbers become free by these items.
@@ -283,7 +281,6 @@ impl Committer {
             born,
             since,
             has_changes,
-            most_blocks,
             ..
         } = &mut *unformatted;
         let records = Records {
@@ -306,8 +303,7 @@ impl Committer {
             return Ok(None);
         };
         // All of it must fit into the next transaction.
-        *most_blocks = since.most_blocks(geometry);
-        if *most_blocks > fast.most {
+        if since.most_blocks(geometry) > fast.most {
             return Ok(None);
         }
         let journal_ino = InodeNr(geometry.journal_ino);
@@ -370,11 +366,12 @@ impl Committer {
             return Default::default();
         };
         let taken = std::mem::take(&mut *fast.unformatted.lock());
+        let most_blocks = taken.since.most_blocks(self.store.geometry.newest());
         let items = ItemList {
             // A full volume has no blocks for leaves that are split early.
-            keeps_room: self.space.counts.free().0 > taken.most_blocks.saturating_mul(4),
+            keeps_room: self.space.counts.free().0 > most_blocks.saturating_mul(4),
             ..taken.items
         };
-        (items, taken.most_blocks)
+        (items, most_blocks)
     }
 }

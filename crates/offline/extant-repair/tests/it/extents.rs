@@ -86,19 +86,27 @@ fn a_directory_does_not_get_the_blocks_behind_it() {
     }
 }
 
+const WITH_AND_WITHOUT_CHECKSUMS: [&str; 2] = [
+    "metadata_csum",
+    "^metadata_csum,^metadata_csum_seed,^uninit_bg",
+];
+
+/// Returns an image with a directory of several blocks.
+fn with_directory(features: &str) -> Image {
+    let image = Image::new("8M", BLOCK, &["-O", features]);
+    image.change(&["mkdir d"]);
+    for n in 0..60 {
+        image.write(&format!("d/{n}-{}", "x".repeat(60)), &[n; 300]);
+    }
+    image
+}
+
 /// A size that is too small does not shorten a directory.
 #[test]
 fn blocks_with_names_stay_behind_the_size_of_a_directory() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    for features in [
-        "metadata_csum",
-        "^metadata_csum,^metadata_csum_seed,^uninit_bg",
-    ] {
-        let image = Image::new("8M", BLOCK, &["-O", features]);
-        image.change(&["mkdir d"]);
-        for n in 0..60 {
-            image.write(&format!("d/{n}-{}", "x".repeat(60)), &[n; 300]);
-        }
+    for features in WITH_AND_WITHOUT_CHECKSUMS {
+        let image = with_directory(features);
         let before = image.files();
         image.change(&["sif d size 1024"]);
         image.mend(features);
@@ -238,16 +246,8 @@ fn trees_deeper_than_linux_reads_keep_their_data() {
 #[test]
 fn a_directory_keeps_the_names_of_an_extent_with_another_start() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    for features in [
-        "metadata_csum",
-        "^metadata_csum,^metadata_csum_seed,^uninit_bg",
-    ] {
-        let image = Image::new("8M", BLOCK, &["-O", features]);
-        image.change(&["mkdir d"]);
-        for n in 0..60 {
-            let name = format!("d/{n}-{}", "x".repeat(60));
-            image.write(&name, &[n; 30]);
-        }
+    for features in WITH_AND_WITHOUT_CHECKSUMS {
+        let image = with_directory(features);
         image.assert_clean(features);
         let before = image.files();
         image.change(&["sif d block[3] 0x80000"]);
