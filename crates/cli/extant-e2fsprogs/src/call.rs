@@ -49,7 +49,7 @@ pub fn write(bytes: &[u8]) -> anyhow::Result<()> {
     Ok(done.map_err(|error| named(STDOUT, error))?)
 }
 
-/// Like [`write`], beside a change that must not stop because the reader has closed the pipe.
+/// Like [`write`], for a command that changes an image. If the reader has closed the pipe, the change must not stop.
 pub fn write_beside(bytes: &[u8]) -> anyhow::Result<()> {
     write(bytes).or_else(|error| if silent(&error) { Ok(()) } else { Err(error) })
 }

@@ -73,7 +73,7 @@ pub fn read_archive(
                     }
                 }
             };
-            // One thread is enough.
+            // The work needs at least one thread.
             match Builder::new().spawn_scoped(s, write) {
                 Ok(_) => queues.push(sender),
                 Err(e) if queues.is_empty() => return Err(e).context("cannot start a thread"),

@@ -152,7 +152,7 @@ fn is_own_name(from: &Result<ImagePlace, &[u8]>, to: &ImagePlace, path: &[u8]) -
     target.is_some() && target == to.resolved_name(path)
 }
 
-/// Makes a link in place of a file, which stays if that fails.
+/// Replaces a file by a link. The file stays if that fails.
 fn replace(from: &Result<ImagePlace, &[u8]>, to: &ImagePlace, path: &[u8]) -> extant::Result<()> {
     let there = to.dir.symlink_metadata(os(path))?.ino();
     if matches!(from, Ok(from) if from.attributes(false)?.ino() == there) {

@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// Returns whether a new name already leads to the source, or is that of the target of its link. A rename would do nothing, or
-/// the link would take the place of its target. It may replace another name of its target.
+/// the link would replace its target. A link may replace another name of its target.
 fn is_one_file(source: &ImagePlace, target: &ImagePlace, new: &[u8]) -> bool {
     let Ok(there) = target.dir.symlink_metadata(os(new)) else {
         return false;

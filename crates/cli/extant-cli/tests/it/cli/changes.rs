@@ -93,8 +93,8 @@ fn moves_removes_links() {
     s.clean();
 }
 
-/// As with mv, ln and cp of GNU, whose exit codes are compared: nothing is done to two names of one file, also through
-/// other spellings, and no link takes the place of its target.
+/// A command whose two paths are names of one file changes nothing, however the paths are spelled, and no link replaces its target.
+/// The exit codes are those of GNU mv, ln and cp.
 #[test]
 fn a_file_is_not_put_in_its_own_place() {
     let Some(s) = Scratch::ext4() else { return };

@@ -190,7 +190,7 @@ fn programs_by_other_names_end_with_their_reader() {
             (Some(code), String::new()),
             "{line}"
         );
-        // An error of standard error cannot be reported, but is no reason to panic.
+        // If standard error cannot be written, the command must not panic.
         let done = command.stderr(closed()).status().unwrap();
         assert_eq!(done.code(), Some(code), "{line}");
     };
