@@ -20,6 +20,8 @@ pub const SUPERBLOCK_SIZE: usize = 1024;
 pub const STATE_VALID: u16 = 1;
 /// `state`: errors were found.
 pub const STATE_ERROR: u16 = 2;
+/// `s_creator_os` of a volume of the GNU Hurd.
+pub const OS_HURD: u32 = 1;
 /// `state`: orphans are being recovered.
 pub const STATE_ORPHAN: u16 = 4;
 

@@ -11,6 +11,7 @@ use crate::{space, work, xattrs};
 use ext4_format::inode::inline::Inline;
 use ext4_format::inode::{self, encryption, flags, reserved};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, map_walk};
+use std::sync::atomic::Ordering;
 
 /// Bytes of inode tables read at once.
 const PIECE: usize = 512 << 10;
@@ -231,6 +232,9 @@ fn check_used(check: &Check<'_>, subject: &Subject<'_>, builder: &mut Builder) {
     };
     check.inodes.insert(*ino, kind, links);
     check_flags(check, subject, file_type);
+    if inode::hurd_translator(subject.raw, &check.volume.sb) != 0 {
+        check.has_translators.store(true, Ordering::Relaxed);
+    }
     let fragment = inode::fragment(subject.raw);
     if fragment != 0 {
         findings.add(Rule::InodeFlags, place, || {

@@ -55,6 +55,7 @@ use progress::Steps;
 use report::Findings;
 use state::{Check, Counted};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering;
 use volume::Volume;
 
 /// Checks an image, read only.
@@ -116,6 +117,7 @@ fn check_device(
         attribute_blocks: Mutex::default(),
         value_inodes: Mutex::default(),
         policies: Mutex::default(),
+        has_translators: false.into(),
         name_seed: RandomState::new().hash_one(0),
         quota: Counted::of(&volume),
         volume,
@@ -126,6 +128,9 @@ fn check_device(
     };
     groups::claim_metadata(&check);
     let mut directories = inode::check_tables(&check);
+    if check.has_translators.load(Ordering::Relaxed) {
+        return Err(Error::Features("translators of the Hurd".into()));
+    }
     xattrs::check_references(&check);
     special_inodes::check(&check);
     quota::check(&check);

@@ -11,6 +11,7 @@ use ext4_format::quota::QuotaSums;
 use ext4_format::{BlockNr, InodeNr};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 
 /// The state of a check that its parts share.
 pub(crate) struct Check<'d> {
@@ -29,6 +30,8 @@ pub(crate) struct Check<'d> {
     pub(crate) quota: Counted,
     /// Inodes that hold values of attributes, with the attributes found that name them.
     pub(crate) value_inodes: Mutex<HashMap<InodeNr, u32>>,
+    /// Whether an inode has a translator of the Hurd, whose block is not known to be in use.
+    pub(crate) has_translators: AtomicBool,
     /// Policies of encrypted inodes.
     pub(crate) policies: Mutex<HashMap<InodeNr, Box<[u8]>>>,
     /// Random seed of the hashes of names.

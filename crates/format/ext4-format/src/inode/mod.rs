@@ -13,6 +13,7 @@ pub mod value;
 use crate::checksum::{crc32c, inode_seed};
 use crate::error::{FormatError, Result, Where};
 use crate::geometry::Geometry;
+use crate::superblock::{OS_HURD, RawSuperblock};
 use crate::timestamp::Timestamp;
 use crate::types::{BlockNr, FileType, InodeNr};
 use core::ops::Range;
@@ -40,6 +41,7 @@ mod at {
     pub const LINKS: usize = 26;
     pub const BLOCKS: usize = 28;
     pub const FLAGS: usize = 32;
+    pub const TRANSLATOR: usize = 36;
     pub const BLOCK: usize = 40;
     pub const GENERATION: usize = 100;
     pub const FILE_ACL: usize = 104;
@@ -512,6 +514,15 @@ pub fn file_acl(raw: &[u8], geo: &Geometry) -> BlockNr {
 /// Returns the address of a fragment, which ext4 does not use: 0 in a sound inode.
 pub fn fragment(raw: &[u8]) -> u32 {
     u32_at(raw, at::FADDR)
+}
+
+/// Returns the block of an inode's translator on a volume of the Hurd, or 0. Linux keeps a version in this field.
+pub fn hurd_translator(raw: &[u8], sb: &RawSuperblock) -> u32 {
+    if sb.creator_os.get() == OS_HURD {
+        u32_at(raw, at::TRANSLATOR)
+    } else {
+        0
+    }
 }
 
 /// Returns the high half of the count of sectors without `huge_file`, and above it that of the attribute block's
