@@ -10,8 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Clusters in use; without `bigalloc` a cluster is a block.
 pub(crate) struct Claims {
     clusters: ClusterSet,
-    /// Clusters of the groups' own structures.
-    metadata: ClusterSet,
     geo: Geometry,
     /// With the feature `shared_blocks` of Android's images, several files may share a block.
     shared: bool,
@@ -24,7 +22,6 @@ impl Claims {
     pub(crate) fn new(geo: &Geometry) -> Self {
         Self {
             clusters: ClusterSet::new(geo),
-            metadata: ClusterSet::new(geo),
             geo: geo.clone(),
             shared: geo.features.ro_compat.contains(RoCompat::SHARED_BLOCKS),
             twice: AtomicU64::new(0),
@@ -37,9 +34,8 @@ impl Claims {
         if start.0 < self.geo.first_data_block || start.0 >= end {
             return;
         }
-        let clusters = self.geo.clusters_of(start, end - start.0);
-        self.clusters.insert(clusters.clone());
-        self.metadata.insert(clusters);
+        self.clusters
+            .insert(self.geo.clusters_of(start, end - start.0));
     }
 
     /// Claims clusters for the owner at `place`; returns whether all of them were unclaimed.
@@ -74,10 +70,5 @@ impl Claims {
     /// Writes the expected bitmap of a group, without its padding.
     pub(crate) fn write(&self, group: u32, map: &mut [u8]) {
         self.clusters.write(group, map);
-    }
-
-    /// Writes a bitmap of a group in which only the groups' own structures are in use, without its padding.
-    pub(crate) fn write_metadata(&self, group: u32, map: &mut [u8]) {
-        self.metadata.write(group, map);
     }
 }

@@ -41,6 +41,11 @@ fn read_one(bytes: &[u8], volume: &Volume<'_>, group: GroupNr, findings: &Findin
                     "it is marked as not initialized, without the feature".into()
                 });
             }
+            if !geo.features.has_group_csum() && desc.itable_unused != 0 {
+                findings.add(Rule::Descriptor, FindingPlace::group(group), || {
+                    "it counts unused inodes, without the feature".into()
+                });
+            }
             return Group { desc, usable: true };
         }
         Err(error) => error,
@@ -223,9 +228,8 @@ impl GroupCounts<'_> {
             return;
         }
         if self.group.desc.is_uninit(geo, BLOCK_UNINIT) {
-            // The group has no bitmap yet: only structures of this and of other groups may be in it.
-            self.check.claims.write_metadata(self.nr.0, stored);
-            bitmap::pad(stored, bits);
+            // The group has no bitmap yet. Linux makes one in which only the group's own structures are in use.
+            bitmap::init_block_bitmap(stored, geo, self.nr, desc);
         } else {
             self.read_bitmap(desc.block_bitmap, stored);
             if let Err(e) = bitmap::verify_block_bitmap(stored, desc, geo, self.nr) {

@@ -32,7 +32,6 @@ pub(crate) fn replay(session: &mut Session<'_, '_>, changes: Vec<FastChange>) ->
     // The images may have changed the descriptors.
     session.descs.clear();
     session.claims = ClusterSet::new(&session.geo);
-    session.metadata = ClusterSet::new(&session.geo);
     groups::read(session)?;
     claim_in_use(session, &changes)?;
     let mut mappings = Mappings::new();

@@ -403,7 +403,6 @@ fn place_bitmaps(session: &mut Session<'_, '_>) -> Result<(), Error> {
             ) {
                 return Err(Error::Declined);
             }
-            session.metadata.insert(session.geo.clusters_of(block, 1));
             *bitmap = block;
         }
         if let Some(kept) = session.descs.get_mut(group) {
@@ -431,7 +430,6 @@ fn new_table(session: &mut Session<'_, '_>, group: u32) -> Result<BlockNr, Error
     };
     let zeros = vec![0; session.block_size()];
     session.claims.insert(geo.clusters_of(first, len));
-    session.metadata.insert(geo.clusters_of(first, len));
     for block in first.0..first.0 + len {
         session.write(BlockNr(block), &zeros)?;
     }
@@ -470,7 +468,6 @@ fn claim_metadata(session: &mut Session<'_, '_>) {
         let start = first.0.max(geo.first_data_block);
         let end = first.0.saturating_add(len).min(geo.blocks_count);
         let clusters = geo.clusters_of(BlockNr(start), end.saturating_sub(start));
-        session.metadata.insert(clusters.clone());
         session.claims.insert(clusters);
         if end <= start {
             return false;
@@ -584,10 +581,9 @@ fn write_group(
     let bits = geo.bits_in_group(nr);
     let mut block_map = vec![0; geo.block_size as usize];
     session.claims.write(nr.0, &mut block_map);
-    let mut bare = vec![0; geo.block_size as usize];
-    session.metadata.write(nr.0, &mut bare);
-    let only_metadata = bare == block_map;
     bitmap::pad(&mut block_map, bits);
+    let mut bare = vec![0; geo.block_size as usize];
+    bitmap::init_block_bitmap(&mut bare, &geo, nr, &desc);
     let reserved = geo.reserved_inodes(nr);
     bitmap::set_range(&mut inode_map, 0, reserved);
     bitmap::pad(&mut inode_map, geo.inodes_per_group);
@@ -596,7 +592,7 @@ fn write_group(
     desc.used_dirs = inodes.directories;
     let summed = geo.features.has_group_csum();
     let keeps = summed && !session.whole_tables.contains(&nr.0);
-    if !keeps || !only_metadata {
+    if !keeps || bare != block_map {
         desc.flags &= !BLOCK_UNINIT;
     }
     if !keeps || inodes.end.max(reserved) > 0 {
@@ -613,6 +609,8 @@ fn write_group(
         if desc.flags & INODE_UNINIT != 0 {
             desc.itable_unused = geo.inodes_per_group;
         }
+    } else {
+        desc.itable_unused = 0;
     }
     write_bitmaps(session, nr, &mut desc, &block_map, &inode_map)?;
     let (block, offset) = geo.desc_location(nr);

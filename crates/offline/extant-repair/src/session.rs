@@ -129,7 +129,6 @@ pub(crate) struct Session<'a, 'd> {
     pub(crate) whole_tables: BTreeSet<u32>,
     pub(crate) now: u32,
     pub(crate) claims: ClusterSet,
-    pub(crate) metadata: ClusterSet,
     pub(crate) inodes: BTreeMap<u32, Used>,
     pub(crate) dirs: BTreeMap<u32, DirState>,
     /// Inodes of the list of orphans and of the orphan file.
@@ -174,7 +173,6 @@ impl<'a, 'd> Session<'a, 'd> {
             whole_tables,
             now,
             claims: ClusterSet::new(&image.geo),
-            metadata: ClusterSet::new(&image.geo),
             inodes: BTreeMap::new(),
             dirs: BTreeMap::new(),
             orphans: BTreeSet::new(),
