@@ -16,7 +16,7 @@ pub(crate) fn map(check: &Check<'_>, subject: &Subject<'_>, with_runs: bool) -> 
     let walker = Walker::new(&check.volume, &check.findings, claims, subject.ino, seed);
     let mapped = walker.with_runs(with_runs).walk(subject.core.flags, root);
     let by_blocks = check.volume.geo.cluster_ratio > 1 && !subject.has(flags::EXTENTS);
-    if by_blocks && mapped.data > 0 && subject.ino != reserved::BAD_BLOCKS {
+    if by_blocks && mapped.data + mapped.nodes > 0 && subject.ino != reserved::BAD_BLOCKS {
         check.findings.add(Rule::BlockMap, subject.place(), || {
             "a file of a bigalloc volume needs extents".into()
         });

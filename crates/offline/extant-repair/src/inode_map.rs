@@ -31,7 +31,10 @@ pub(crate) fn map(
     let root = *inode::i_block(&record.raw).map_err(Error::Format)?;
     let seed = session.seed(record.ino, record.core.generation);
     let mut map = mapping::read(session, record.core.flags, &root, seed)?;
-    if session.geo.cluster_ratio > 1 && !record.has(flags::EXTENTS) && map.blocks() > 0 {
+    if session.geo.cluster_ratio > 1
+        && !record.has(flags::EXTENTS)
+        && map.blocks() + map.nodes.len() as u64 > 0
+    {
         map.problem
             .get_or_insert_with(|| "a block map on a bigalloc volume".into());
     }
@@ -114,7 +117,7 @@ fn straighten(map: &mut MapRead) -> bool {
 }
 
 /// Cuts the mapping from a logical block on; returns whether it changed.
-fn cut(session: &mut Session<'_, '_>, map: &mut MapRead, end: u64) -> bool {
+pub(crate) fn cut(session: &mut Session<'_, '_>, map: &mut MapRead, end: u64) -> bool {
     let gone = map.cut(end);
     for &(first, len) in &gone {
         session.claims.remove(session.geo.clusters_of(first, len));

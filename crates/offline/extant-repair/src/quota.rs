@@ -82,10 +82,10 @@ fn one(
     used: &BTreeMap<u32, QuotaUse>,
 ) -> Result<(), Error> {
     let place = format!("{} quota, inode {ino}", kind.name());
-    let Some(read) = read(session, kind, ino)? else {
+    let Some(mut read) = read(session, kind, ino)? else {
         return Ok(());
     };
-    let file = match read.content {
+    let (file, exact) = match read.content {
         Ok(mut file) => {
             let changed = file.set_use(used);
             let text = match &changed[..] {
@@ -96,7 +96,7 @@ fn one(
             if !session.ask(place, text, None) {
                 return Ok(());
             }
-            file
+            (file, false)
         }
         Err(error) => {
             let text = format!("it is made anew ({error})");
@@ -105,10 +105,16 @@ fn one(
             }
             let mut file = QuotaFile::default();
             file.set_use(used);
-            file
+            (file, true)
         }
     };
-    write(session, ino, read.map, &file.to_bytes(kind))
+    let bytes = file.to_bytes(kind);
+    if exact {
+        let end = bytes.len().div_ceil(session.block_size()) as u64;
+        let end = end.next_multiple_of(session.geo.cluster_ratio.into());
+        inode_map::cut(session, &mut read.map, end);
+    }
+    write(session, ino, read.map, &bytes, exact)
 }
 
 /// Reads a file; `None` if its inode cannot be a quota file.
@@ -149,19 +155,21 @@ fn read(
     Ok(Some(Read { map, content }))
 }
 
-/// Writes the bytes over the blocks of the file, and behind them to new ones.
+/// Writes the bytes over the blocks of the file, and behind them to new ones. The file is not made shorter unless they are all of it,
+/// because its blocks stay.
 fn write(
     session: &mut Session<'_, '_>,
     ino: InodeNr,
     map: MapRead,
     bytes: &[u8],
+    exact: bool,
 ) -> Result<(), Error> {
     if !session.inodes.contains_key(&ino.0) {
         make(session, ino)?;
     }
     let blocks = bytes.len().div_ceil(session.block_size()) as u32; // a tree has no more
     let mut extents = map.extents;
-    let mut changed = make_written(&mut extents, blocks);
+    let mut changed = make_written(&mut extents, blocks) || exact;
     for logical in 0..blocks {
         if place_of(&extents, logical).is_some() {
             continue;
@@ -187,7 +195,7 @@ fn write(
         }
     }
     // The file may grow inside its last block.
-    set_size(session, ino, bytes.len() as u64)?;
+    set_size(session, ino, bytes.len() as u64, exact)?;
     if changed {
         inode_map::remap(session, ino, extents, map.nodes)?;
     }
@@ -218,13 +226,13 @@ fn make_written(extents: &mut Vec<Extent>, blocks: u32) -> bool {
     changed
 }
 
-/// Raises the size of a file. It is not made shorter, because its blocks stay.
-fn set_size(session: &Session<'_, '_>, ino: InodeNr, len: u64) -> Result<(), Error> {
+/// Raises the size of a file to that of its content, or sets it.
+fn set_size(session: &Session<'_, '_>, ino: InodeNr, len: u64, exact: bool) -> Result<(), Error> {
     let Some(mut raw) = session.read_record(ino)? else {
         return Ok(());
     };
     let mut core = inode::decode_verified(&raw, &session.geo, ino).map_err(Error::Format)?;
-    core.size = core.size.max(len);
+    core.size = if exact { len } else { core.size.max(len) };
     inode::encode_core(&core, &mut raw, &session.geo);
     Ok(session.write_record(ino, &mut raw)?)
 }

@@ -94,6 +94,21 @@ fn a_file_grows_inside_its_last_block() {
     }
 }
 
+/// Blocks far behind the content would give the new file a size that e2fsck takes for damage.
+#[test]
+fn a_file_that_is_made_again_has_the_size_of_its_content() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for kind in [&["-O", "quota,extent", "-b", "1024"][..], KINDS[4]] {
+        let device = image(kind, true);
+        // The logical block of the first extent.
+        let device = without(&device, "set_inode_field <3> block[3] 0x100000");
+        let plan = repaired(&device, &mut |_| true);
+        let (clean, text) = judge(&device);
+        assert!(clean, "{kind:?}: {text}\n{:#?}", plan.mends);
+        assert!(plan.after.findings.is_empty(), "{:?}", plan.after.findings);
+    }
+}
+
 #[test]
 fn use_is_counted_anew_without_loss() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
