@@ -154,13 +154,42 @@ impl Reader<'_, '_, '_> {
         if self.seed.is_none_or(sealed) {
             return true;
         }
-        let known = Node::parse(bytes, rules).is_ok();
-        if known {
+        if Node::parse(bytes, rules).is_ok() {
             self.map.unsealed.push(block);
-        } else {
-            self.map.tell("a node that cannot be read");
+            return true;
         }
+        let known = self.is_mostly_sound(bytes, rules);
+        self.map.tell(if known {
+            "a node with damaged entries"
+        } else {
+            "a node that cannot be read"
+        });
         known
+    }
+
+    /// Returns whether more than half of the entries of a node are in order and lead into the volume.
+    fn is_mostly_sound(&self, bytes: &[u8], rules: &NodeRules) -> bool {
+        let Ok(node) = Node::salvage(bytes) else {
+            return false;
+        };
+        let geo = &self.session.geo;
+        let (mut at, mut all, mut sound) = (u64::from(rules.first.unwrap_or(0)), 0, 0);
+        let mut count = |logical: u32, end: u64, inside: bool| {
+            all += 1;
+            if inside && at <= logical.into() && end <= rules.end {
+                (at, sound) = (end, sound + 1);
+            }
+        };
+        match node {
+            Node::Leaf(leaf) => leaf
+                .iter()
+                .for_each(|run| count(run.logical, run.end(), run.len > 0 && is_within(geo, &run))),
+            Node::Index(index) => index.iter().for_each(|entry| {
+                let inside = geo.is_valid_data_range(entry.child, 1);
+                count(entry.logical, u64::from(entry.logical) + 1, inside);
+            }),
+        }
+        rules.depth.is_none_or(|depth| depth == node.depth()) && sound * 2 > all
     }
 
     /// Returns whether an address block is one: a block of wild numbers was something else.

@@ -51,6 +51,33 @@ fn keeps_what_e2fsck_keeps(image: &Image, what: &str) {
     }
 }
 
+/// With a wrong checksum, too, a leaf with one damaged entry is a leaf.
+#[test]
+fn the_other_entries_of_a_damaged_leaf_stay() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for features in WITH_AND_WITHOUT_CHECKSUMS {
+        let image = Image::new("8M", BLOCK, &["-O", features]);
+        let mut spread = Vec::new();
+        for n in 0..12u8 {
+            spread.extend_from_slice(&[b'a' + n; BLOCK as usize]);
+            spread.extend_from_slice(&[0; BLOCK as usize]);
+        }
+        image.write("spread", &spread);
+        let leaf = child(&image, image.record("spread") + MAPPING);
+        // The logical block of the fifth entry.
+        image.edit(leaf + 12 + 4 * 12, 4, |logical| {
+            logical.copy_from_slice(&4u32.to_le_bytes());
+        });
+        keeps_what_e2fsck_keeps(&image, features);
+        let kept = image.files().into_values().next().unwrap();
+        let sound = (0..24).filter(|n| {
+            let block = n * BLOCK as usize..(n + 1) * BLOCK as usize;
+            kept[block.clone()] == spread[block]
+        });
+        assert_eq!(sound.count(), 23, "{features}");
+    }
+}
+
 /// e2fsck makes the directory as long as the extent, of copies of the blocks of others.
 #[test]
 fn a_directory_does_not_get_the_blocks_behind_it() {
