@@ -38,11 +38,13 @@ pub(crate) fn mend(
         let loses = (record.core.size > inode::I_BLOCK_SIZE as u64)
             .then_some("what did not fit into the first part of the inode");
         let text = "the attribute for its data is made anew, empty";
-        if session.ask(record.place(), text, loses) && !add_attribute(session, record)? {
-            return Ok((
-                !record::clear(session, record.ino, "data inside it, without room")?,
-                true,
-            ));
+        if session.ask(record.place(), text, loses) && !add_attribute(session, record, true) {
+            let text = "its attributes make room for the attribute of its data";
+            let loses = Some("the attributes inside it");
+            if !session.ask(record.place(), text, loses) || !add_attribute(session, record, false) {
+                let text = "data inside it, without room";
+                return Ok((!record::clear(session, record.ino, text)?, true));
+            }
         }
     }
     if file_type == FileType::Symlink {
@@ -59,22 +61,22 @@ fn own_sectors(session: &Session<'_, '_>, record: &Record) -> Result<u64, Error>
     Ok(attributes::clusters(session, &record.raw)? * each)
 }
 
-/// Adds an empty `system.data`; returns whether it fits.
-fn add_attribute(session: &Session<'_, '_>, record: &mut Record) -> Result<bool, Error> {
+/// Adds an empty `system.data` to the attributes inside an inode, or replaces these by it; returns whether that is possible.
+fn add_attribute(session: &Session<'_, '_>, record: &mut Record, keep: bool) -> bool {
     let Some(range) = inode::xattr_area(&record.raw, &session.geo) else {
-        return Ok(false);
+        return false;
     };
     let area = record.raw.get(range.clone()).unwrap_or(&[]);
-    let set = XattrSet::parse(Some(area), None);
+    let set = XattrSet::parse(keep.then_some(area), None);
     let placed = set.and_then(|mut set| {
         set.set(ATTRIBUTE_NAME, b"")?;
         xattr::place(&set, area.len(), session.block_size())
     });
     let (Ok((Some(new), None)), Some(area)) = (placed, record.raw.get_mut(range)) else {
-        return Ok(false);
+        return false;
     };
     area.copy_from_slice(&new);
-    Ok(true)
+    true
 }
 
 fn size(

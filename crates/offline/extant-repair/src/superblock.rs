@@ -156,7 +156,8 @@ fn logged<'d>(
         let Ok(session) = Session::new(dev, decisions, *sb, BTreeSet::new(), 0) else {
             continue;
         };
-        let logged = journal_map::logged_superblock(&session)?;
+        // A wrong guess may place the journal beyond the device.
+        let logged = journal_map::logged_superblock(&session).unwrap_or_default();
         if let Some(sb) = logged.and_then(|bytes| usable(&bytes, dev.len()).ok()) {
             return Ok(Some(sb));
         }
@@ -180,7 +181,8 @@ fn bounded(mut sb: RawSuperblock) -> RawSuperblock {
 }
 
 /// Returns the superblock with the count of inodes of its groups and no surplus meta groups, if only the counts are
-/// wrong. Groups have a multiple of eight inodes; if only one of the two counts fits this rule, that one is right.
+/// wrong. Groups have a multiple of eight inodes, and as many as a block has bits; if only one of the two counts fits these rules, that
+/// one is right.
 fn recounted(mut sb: RawSuperblock) -> Option<RawSuperblock> {
     let blocks = sb
         .blocks_count()
@@ -188,9 +190,12 @@ fn recounted(mut sb: RawSuperblock) -> Option<RawSuperblock> {
     let per_group = u64::from(sb.blocks_per_group.get());
     let groups = (per_group > 0).then(|| blocks.div_ceil(per_group))?;
     let counted = u64::from(sb.inodes_count.get());
-    if !sb.inodes_per_group.get().is_multiple_of(8) && counted.is_multiple_of(groups.max(1) * 8) {
-        sb.inodes_per_group
-            .set(u32::try_from(counted / groups.max(1)).ok()?);
+    let most = u64::from(sb.block_size()?) * 8;
+    let fits = |inodes: u64| inodes.is_multiple_of(8) && (8..=most).contains(&inodes);
+    let each = counted / groups.max(1);
+    let agrees = counted.is_multiple_of(groups.max(1)) && fits(each);
+    if !fits(sb.inodes_per_group.get().into()) && agrees {
+        sb.inodes_per_group.set(u32::try_from(each).ok()?);
     }
     if Features::of(&sb).has_meta_bg() {
         let bytes = groups.checked_mul(sb.desc_size.get().max(32).into())?;

@@ -17,3 +17,4 @@ mod pending;
 mod quota;
 mod shared;
 mod stages;
+mod superblocks;
