@@ -151,7 +151,7 @@ first-use:
 	[ -n "$(EXTANT)" ] || $(CARGO) build --release -p extant-cli
 	EXTANT="$(EXTANT)" scripts/first-use.sh
 
-# Static programs for x86_64 and aarch64 in dist/, tried, each below 8.5 MB.
+# Static programs for x86_64 and aarch64 in dist/, tried, each below 8.4 MB.
 dist:
 	scripts/dist.sh
 
