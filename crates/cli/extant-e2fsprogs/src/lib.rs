@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn what_is_refused_stands_in_the_document() {
         let document = include_str!("../../../../docs/how-to/e2fsprogs.md");
-        let table = document.split("| not there | because |").nth(1).unwrap();
+        let table = document.split("| refused | because |").nth(1).unwrap();
         let rows = table
             .lines()
             .skip(2)
