@@ -4,20 +4,21 @@ use crate::commands::Command;
 use clap::Parser;
 use std::path::PathBuf;
 
-/// ext4 images made, filled, read and changed: without root, without mounting, from all cores
+/// Make, fill, read and change ext4 images: without root, without mounting, on all cores
 ///
-/// A path inside an image is written IMAGE:/path; IMAGE: is the image's root, and IMAGE:<12> the inode of that number,
-/// where no name is needed. *, ? and [...] in it are matched in the image (quote them, or the shell takes them); a name
-/// that exists as it is written wins. - is standard input or output where a file can stand. A file of the host whose
-/// own name looks like an address is written with a leading ./ and wins if it exists. Times are
-/// shown and read in the zone of TZ or of the system, in JSON in UTC; owners are shown as numbers. On terminals, help
-/// has colours unless NO_COLOR is set, and work of more than a second (or EXTANT_PROGRESS=SECONDS) shows its progress.
+/// IMAGE:/path names a file inside an image. IMAGE: is the root of the image, and IMAGE:<12> the inode of that number,
+/// for commands that need no name. The patterns *, ? and [...] in the path are matched in the image; quote them, so that
+/// the shell does not expand them. A file whose name is the pattern itself has precedence. - is standard input or
+/// output, where a file is accepted. If the name of a file of the host looks like an address, write it with a leading
+/// ./. Times are shown and read in the zone of TZ or of the system, and in UTC in JSON. Owners are shown as numbers. On a
+/// terminal, help has colours unless NO_COLOR is set, and work of more than a second (or EXTANT_PROGRESS=SECONDS) shows
+/// its progress.
 #[derive(Parser, Debug)]
 #[command(name = "extant", version, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
-    /// Read images as they are on the device, without what their journals hold, as ext4's noload
+    /// Read images as they are on the device, without replaying their journals, as ext4's noload
     #[arg(long, global = true)]
     pub noload: bool,
     /// Leave the image unchanged: changes go to this file, which is made if it does not exist, and its blocks are read

@@ -11,31 +11,31 @@ use std::fmt::Write;
 /// Headings, and the subcommands below each, in order. Other subcommands come last.
 const GROUPS: &[(&str, &[&str])] = &[
     (
-        "Make an image, fill it, take out what is in it",
+        "Make, fill and export images",
         &["mkfs", "disk", "import", "export"],
     ),
     (
-        "Look into it",
+        "Read images",
         &[
             "ls", "tree", "cat", "stat", "lsattr", "getfattr", "df", "info", "map", "check",
             "inspect", "diff",
         ],
     ),
     (
-        "Change what is in it",
+        "Change files and sizes",
         &[
             "cp", "mv", "rm", "mkdir", "ln", "touch", "chmod", "chown", "chattr", "setfattr",
             "resize",
         ],
     ),
-    ("Mend it", &["repair", "undo", "rescue"]),
-    ("Change what it is", &["tune", "trim", "defrag"]),
+    ("Repair images", &["repair", "undo", "rescue"]),
+    ("Change properties and layout", &["tune", "trim", "defrag"]),
     (
-        "Move what differs to or from another place",
+        "Copy only the blocks that differ",
         &["push", "pull"],
     ),
     (
-        "Mount it, without root too",
+        "Mount images, also without root",
         &[
             "mount", "umount", "shell", "status", "sync", "apply", "doctor",
         ],
@@ -76,7 +76,7 @@ pub fn command() -> Command {
     let all = arranged(all);
     let template = format!(
         "{{about}}\n\n{}{{usage-heading}} {{usage}}\n\n{groups}{}\n{{options}}\n\n\
-         extant COMMAND --help says more about each, and begins with examples.",
+         extant COMMAND --help shows examples and all details of a command.",
         headed(EXAMPLES, &all),
         heading("Options", &all),
     );

@@ -35,7 +35,6 @@ const FAILED: u8 = 8;
 /// as it is on disk. Quota files are compared with the actual use. Not checked are external journals, hashes in
 /// encrypted directories that fold case, reference counts of inodes that hold attribute values, and the map of
 /// reserved descriptors of volumes with clusters. Nothing is repaired.
-/// the map of reserved descriptors of volumes with clusters. Nothing is mended.
 ///
 /// A mounted image (given by its directory or its name) is checked while it is used: the mount keeps a snapshot of the
 /// moment when the check began, and writers wait only while the snapshot is taken. Unlinked files that are still open

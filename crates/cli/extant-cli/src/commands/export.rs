@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// Write a tree of an image to a directory or an archive
 ///
-/// All cores work on it. A directory receives the contents of the tree, with holes and hard links; owners and devices
-/// only for root (or with --owner). A tar archive has everything but sockets, in pax format. A cpio archive, in the
+/// All cores work on it. A directory receives the contents of the tree, with holes and hard links. Owners and devices
+/// need root (or --owner). A tar archive has everything but sockets, in pax format. A cpio archive, in the
 /// format newc that Linux boots from, has no extended attributes. Archives do not depend on the number of threads.
 #[derive(clap::Args, Debug)]
 #[command(

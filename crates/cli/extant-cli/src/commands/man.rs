@@ -81,7 +81,7 @@ fn write(command: &clap::Command, dir: &Path) -> io::Result<()> {
     let name = command.get_name();
     let other = ELSEWHERE.iter().find(|(names, _)| names.contains(&name));
     let own = if command.has_subcommands() {
-        "extant COMMAND --help says more about each command."
+        "extant COMMAND --help"
     } else {
         "extant(1)"
     };

@@ -107,7 +107,7 @@ pub struct Args {
     reserved: f64,
     /// Features to add, or with ^ to remove, separated by commas. The defaults of ext4 are those of upstream's mke2fs
     /// 1.47. For older boot loaders, kernels and tools, some distributions omit metadata_csum_seed and orphan_file,
-    /// like -O ^metadata_csum_seed,^orphan_file
+    /// as -O ^metadata_csum_seed,^orphan_file does
     #[arg(short = 'O', long, value_name = "FEATURES", value_delimiter = None)]
     features: Vec<String>,
     /// Blocks per group
@@ -132,7 +132,7 @@ pub struct Args {
     /// afterwards; check --verity, veritysetup and Linux verify it
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "keep_tail")]
     verity: Option<Option<PathBuf>>,
-    /// Save the old bytes in a new file, for extant undo. A file keeps the bytes behind the file system and between its structures
+    /// Save the old bytes in a new file, for extant undo. An existing file keeps the bytes behind the file system and between its structures
     #[arg(long, value_name = "FILE", conflicts_with_all = ["verity", "dry_run"])]
     undo: Option<PathBuf>,
     /// Number of threads [0: the number of CPUs]

@@ -84,8 +84,8 @@ pub struct Args {
     /// Minimum number of threads that serve; more start when all of them wait [default: the number of CPUs]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = store::threads_given)]
     threads: usize,
-    /// Do not confine the server. By default it gives up all rights that it does not need, and opens, connects to and
-    /// runs nothing any more
+    /// Do not confine the server. By default it drops all privileges that it does not need, so that it can no longer
+    /// open files, connect or run programs
     #[arg(long)]
     no_sandbox: bool,
     /// File that exists as long as the image is mounted

@@ -19,9 +19,9 @@ use std::process::{Command, ExitStatus};
 ///
 /// The command runs in its own user and mount name spaces, in which you are root and the image is mounted on its
 /// working directory. No other process sees the mount, and the mount ends with the command. Files that the command
-/// makes belong to root inside the image. The shell needs no privilege, but a kernel that lets users make user name
-/// spaces. If /etc/subuid and /etc/subgid give you user and group numbers, all of them are available inside, as
-/// package managers need. The exit status is that of the command.
+/// makes belong to root inside the image. The shell needs no privilege, but the kernel must let users make user name
+/// spaces. If /etc/subuid and /etc/subgid give you user and group numbers, all of them are available inside; package
+/// managers need them. The exit status is that of the command.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant shell disk.img\n  extant shell disk.img -- tar xpf /tmp/rootfs.tar\n  \

@@ -14,8 +14,8 @@ use std::io::{IsTerminal, Write};
 /// Report which features work here, and how to fix the others
 ///
 /// Checks what mounting, `extant shell` and images need of the system. The only change is a file of a few KiB, which
-/// is made and removed in the current directory and in TMPDIR. The exit code is 0 if every feature works that needs no
-/// root, even if optional ones are missing; otherwise it is 1.
+/// is made and removed in the current directory and in TMPDIR. The exit code is 0 if all required features work, and 1
+/// otherwise. Features for root and optional features are not required.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  extant doctor\n  extant doctor --json")]
 pub struct Args {

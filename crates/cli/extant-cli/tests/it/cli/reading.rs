@@ -262,16 +262,16 @@ fn examples_come_first() {
     let help = run(&["--help"]).text();
     let at = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text}: {help}"));
     let order = [
-        "ext4 images made",
+        "Make, fill, read",
         "Examples:",
         "Usage:",
-        "Make an image",
+        "Make, fill and",
         "  mkfs ",
-        "Look into it",
+        "Read images",
         "  ls ",
-        "Change what is in it",
+        "Change files and sizes",
         "  cp ",
-        "Mount it",
+        "Mount images",
         "  mount ",
         "Measure",
         "  top ",
