@@ -2,7 +2,7 @@
 //!
 //! A drop-in [`Mutex`], [`RwLock`] and [`SpinLock`], over `lock_api`, whose locks belong to named classes. While the
 //! meter is on ([`set_on`]), each acquisition is counted for its class and for its place in the source. The counts
-//! contain how often and how long it had to wait, which place held the lock meanwhile, and how long the lock was held.
+//! contain the number and length of waits, the place that held the lock meanwhile, and the time that the lock was held.
 //! A [`Snapshot`] reads all counts. Its text is laid out like the Linux lockmeter's.
 //!
 //! ```
@@ -24,8 +24,8 @@
 //! - wait: exact, measured only after a first try has failed;
 //! - hold: every 64th acquisition of a thread at a place ([`set_exact_hold`]: every one).
 //!
-//! Each thread keeps its own counts, and a snapshot adds them up. So metering makes no line that two threads write.
-//! Switched off, it costs one load and a branch.
+//! Each thread keeps its own counts, and a snapshot adds them up, so that metering adds no cache line that two threads write.
+//! A meter that is switched off costs one load and a branch.
 //!
 //! The layout of the report, and the meaning of UTIL, CON, HOLD and WAIT, follow the lockmeter of the Linux kernel as
 //! it was used on linux-kernel in March 2001 (mechanism L1). The table of functions follows the profile in linux-ext4,

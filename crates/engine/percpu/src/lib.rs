@@ -9,12 +9,12 @@
 //! | [`slot`] | small integers that threads take at first use and return at exit |
 //! | [`PerSlot`] | one padded value per slot |
 //! | [`Counter`], [`BoundedCounter`] | sums without a shared line; the second is never overdrawn |
-//! | [`SlotList`] | a list of all of something, a lock per slot, iterated without holding it |
-//! | [`Listed`] | a flag: the object is on a list of dirty ones, from which no change is lost |
+//! | [`SlotList`] | a list of objects with a lock per slot, iterated without holding the lock |
+//! | [`Listed`] | a flag: the object is on a list of dirty objects, from which no change is lost |
 //! | [`AtomicBitmap`] | bits that threads take and clear without a lock |
-//! | [`AtomicSet`] | a large set of numbers, searched from a place on without a lock |
-//! | [`CommitLists`] | committed items by context, switched without stopping anybody |
-//! | [`prefetch`], [`prefetched`] | cache lines that come while other work is done |
+//! | [`AtomicSet`] | a large set of numbers, searched from any number without a lock |
+//! | [`CommitLists`] | committed items by context; a switch to the next context stops no thread |
+//! | [`prefetch`], [`prefetched`] | cache lines that are fetched during other work |
 //! | `ReadMostly`, `RwLock` | locks whose readers write no common line ([`Bias`], [`VisibleReaders`]) |
 //!
 //! ```
@@ -29,13 +29,13 @@
 //! assert_eq!(requests.iter().map(|n| n.load(Relaxed)).sum::<u64>(), 3);
 //! ```
 //!
-//! Methods that end in `_on` take the slot to use; the others use the caller's own. The
+//! Methods that end in `_on` take the slot to use; the others use the caller's slot. The
 //! algorithms are checked by loom models (`tests/loom.rs`, run by `scripts/loom.sh`) and, with more
 //! threads, under random schedules by shuttle (`tests/shuttle.rs`, `scripts/shuttle.sh`).
 //!
 //! Values that an ended thread left in its slot stay there, and are found when the slots are summed up, gathered or
 //! iterated (mechanism C7). With one slot everything here is a plain structure behind a plain lock (mechanism P4). The
-//! examples `one_slot` and `biased` measure the cost of that.
+//! examples `one_slot` and `biased` measure its cost.
 #![deny(unsafe_code)]
 
 mod biased;

@@ -1,6 +1,6 @@
 //! Making an ext2, ext3 or ext4 file system, empty or filled with a directory tree or archives.
 //!
-//! Everything is known before the first write: *scan* the source into a compact tree in memory (no file data), *plan*
+//! The whole image is planned before the first write: *scan* the source into a compact tree in memory (no file data), *plan*
 //! the places of all inodes and blocks, then *write*, file data first, from all threads, in large pieces. The plan is
 //! made in one thread from the tree alone, so the bytes of the image do not depend on the number of threads. This
 //! path has no allocator, no journal and no cache: nothing is written twice.
@@ -14,12 +14,12 @@
 //! | `sources`, `layers` | several sources, each over those before it |
 //! | `source_attributes` | conversion of attributes of a source to those of the tree |
 //! | `folding` | directories that fold case |
-//! | `size` | how large the volume must be |
-//! | `space`, `numbers`, `plan`, `xattrs` | where everything goes |
+//! | `size` | the size of the volume |
+//! | `space`, `numbers`, `plan`, `xattrs` | the places of inodes and blocks |
 //! | `data`, `zeros` | copying file data; blocks of zeros become holes |
 //! | `directory`, `records`, `own_inodes`, `tables` | metadata, built whole |
-//! | `gather`, `write` | putting it on the device, the superblock last |
-//! | `system` | what Linux has, and what other systems have in its place |
+//! | `gather`, `write` | writes to the device, the superblock last |
+//! | `system` | calls of Linux, and their replacements on other systems |
 //!
 //! The target holds no valid superblock from the first write to the last.
 //!

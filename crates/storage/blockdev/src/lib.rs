@@ -5,14 +5,14 @@
 //! | device | is | for |
 //! |---|---|---|
 //! | [`FileDevice`] | an image file or a block special file, locked against a second user | real volumes |
-//! | [`UnlockedFile`] | a file or block special file that is only read, whoever has it locked | sources, and looks at a file |
+//! | [`UnlockedFile`] | a file or block special file that is only read, even if it is locked | sources, detection of formats |
 //! | [`MemDevice`] | sparse memory with copy-on-write snapshots | tests, benchmarks, crash images |
 //! | [`RecordingDevice`] | any device, with a [`Log`] of every write and flush | crash tests, with [`Replayer`] |
-//! | [`TimedDevice`] | any device, with the beginning and end of every write and flush | what programs were promised, with [`TimedReplay`] |
+//! | [`TimedDevice`] | any device, with the beginning and end of every write and flush | tests of durability, with [`TimedReplay`] |
 //! | [`FaultDevice`] | any device, failing on demand | tests of error paths |
-//! | [`Overlay`] | a device that is only read under a store that takes all writes | trying things out |
+//! | [`Overlay`] | a device that is only read, below a store that takes all writes | scratch mounts, trials of changes |
 //! | [`PartDevice`] | a part of another device | partitions |
-//! | [`SnapshotDevice`] | any device, of which a moment is kept while it is written on | checks and copies of a volume in use |
+//! | [`SnapshotDevice`] | any device, with a snapshot while writes continue | checks and copies of a volume in use |
 //! | [`SlowDevice`] | any device, with flushes that take time | tests and benchmarks of fsync |
 //!
 //! [`reading_ahead`] lends a device that reads announced large ranges ahead.
@@ -35,7 +35,7 @@
 //! - Concurrent calls are allowed. Two writes that overlap in space and time leave an
 //!   unspecified mix of both; the file system above never issues such a pair.
 //! - A write is durable only after a [`flush`](BlockDevice::flush) that began after the write
-//!   returned. Until then any part of it, at a grain of 512 bytes, may be lost by a crash.
+//!   returned. Until then a crash may lose any part of the write, at a granularity of 512 bytes.
 
 #[macro_use]
 mod device;

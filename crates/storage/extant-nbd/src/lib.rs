@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Any number of threads may have requests in flight at once, on one connection or on several ([`Options::connections`]). After the loss of a
-//! connection requests wait for another one, over which unflushed writes are sent again.
+//! connection, requests wait for a new connection, over which unflushed writes are sent again.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

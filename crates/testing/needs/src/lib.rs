@@ -8,9 +8,9 @@
 //!
 //! ```
 //! # fn main() {
-//! needs::tools!("sh");          // returns from the test if there is none
+//! needs::tools!("sh");          // returns from the test if it is missing
 //! needs::that!(cfg!(unix), "this is no Unix");
-//! assert!(needs::have(&["sh"])); // for tests that go on without
+//! assert!(needs::have(&["sh"])); // for tests that continue without the tool
 //! # }
 //! ```
 #![forbid(unsafe_code)]
