@@ -323,6 +323,21 @@ impl Features {
         f
     }
 
+    /// Returns the features that another set lacks.
+    ///
+    /// ```
+    /// use ext4_format::features::{Features, FsType};
+    /// let [ext3, ext2] = [FsType::Ext3, FsType::Ext2].map(Features::defaults);
+    /// assert_eq!(ext3.difference(ext2).names(), ["has_journal"]);
+    /// ```
+    pub const fn difference(self, other: Self) -> Self {
+        Self {
+            compat: self.compat.difference(other.compat),
+            incompat: self.incompat.difference(other.incompat),
+            ro_compat: self.ro_compat.difference(other.ro_compat),
+        }
+    }
+
     /// Returns whether group descriptors carry a checksum, and so flags for uninitialized bitmaps.
     pub const fn has_group_csum(&self) -> bool {
         self.has_gdt_csum() || self.has_metadata_csum()

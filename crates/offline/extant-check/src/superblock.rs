@@ -8,34 +8,31 @@ use ext4_format::fold::UTF8_12_1;
 use ext4_format::superblock::{RawSuperblock, STATE_ERROR};
 use ext4_format::{BlockNr, GroupNr};
 
-// The features whose structures are checked here. A bit that is new in ext4-format is among them unless a difference names it.
+// The features whose structures are checked here. A bit that is new in ext4-format is among them unless it is subtracted.
 const _: () = assert!(
     Compat::all().bits().count_ones() == 12
         && Incompat::all().bits().count_ones() == 16
         && RoCompat::all().bits().count_ones() == 17,
-    "a new feature: add it to a difference below if its structures are not checked, then count it here"
+    "a new feature: subtract it below if its structures are not checked, then count it here"
 );
-const COMPAT: Compat = Compat::all().difference(Compat::LAZY_BG.union(Compat::EXCLUDE_BITMAP));
-const INCOMPAT: Incompat = Incompat::all().difference(
-    Incompat::COMPRESSION
+const CHECKED: Features = Features {
+    compat: Compat::all(),
+    incompat: Incompat::all(),
+    ro_compat: RoCompat::all(),
+}
+.difference(Features {
+    compat: Compat::LAZY_BG.union(Compat::EXCLUDE_BITMAP),
+    incompat: Incompat::COMPRESSION
         .union(Incompat::JOURNAL_DEV)
         .union(Incompat::DIRDATA),
-);
-const RO_COMPAT: RoCompat = RoCompat::all().difference(
-    RoCompat::BTREE_DIR
+    ro_compat: RoCompat::BTREE_DIR
         .union(RoCompat::HAS_SNAPSHOT)
         .union(RoCompat::REPLICA),
-);
+});
 
 /// Fails for features with structures that are not checked here.
 pub(crate) fn refuse_unknown(volume: &Volume<'_>) -> Result<(), Error> {
-    let has = &volume.geo.features;
-    let unknown = Features {
-        compat: has.compat.difference(COMPAT),
-        incompat: has.incompat.difference(INCOMPAT),
-        ro_compat: has.ro_compat.difference(RO_COMPAT),
-    };
-    match unknown.names() {
+    match volume.geo.features.difference(CHECKED).names() {
         names if names.is_empty() => Ok(()),
         names => Err(Error::Features(names.join(", "))),
     }
@@ -124,7 +121,7 @@ fn check_values(volume: &Volume<'_>, findings: &Findings) {
     let wrong = [
         (
             desc_size != 0 && (!desc_size.is_power_of_two() || desc_size > 1024),
-            "size of descriptors that is no power of two",
+            "size of descriptors that is not a power of two",
         ),
         (sb.log_groups_per_flex > 31, "groups per flex group"),
         (
@@ -179,7 +176,7 @@ fn check_backups(volume: &Volume<'_>, findings: &Findings) {
                 };
                 if shape(&sb) != shape(&volume.sb) {
                     findings.add(Rule::Backup, place, || {
-                        "UUID, counts or sizes are others".into()
+                        "UUID, counts or sizes differ from those of the primary superblock".into()
                     });
                 }
             }

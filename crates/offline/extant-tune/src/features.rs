@@ -55,18 +55,13 @@ fn wanted(now: Features, options: &TuneOptions) -> Result<Features, Error> {
 
 /// Checks that the features may change in this way.
 fn check(now: Features, wanted: Features) -> Result<(), Error> {
-    let added = |name: &Features, than: &Features| Features {
-        compat: name.compat.difference(than.compat),
-        incompat: name.incompat.difference(than.incompat),
-        ro_compat: name.ro_compat.difference(than.ro_compat),
-    };
-    let (set, cleared) = (added(&wanted, &now), added(&now, &wanted));
+    let (set, cleared) = (wanted.difference(now), now.difference(wanted));
     if set.has_64bit() || cleared.has_64bit() {
         return refused("64bit is changed by extant resize");
     }
     for (what, by) in [
-        ("set", added(&set, &SETTABLE)),
-        ("cleared", added(&cleared, &CLEARABLE)),
+        ("set", set.difference(SETTABLE)),
+        ("cleared", cleared.difference(CLEARABLE)),
     ] {
         let names = by.names();
         if !names.is_empty() {
@@ -96,7 +91,7 @@ fn check(now: Features, wanted: Features) -> Result<(), Error> {
         ),
         (
             wanted.has_casefold() && wanted.has_encrypt() && set.has_casefold(),
-            "casefold is not set beside encrypt",
+            "casefold cannot be set together with encrypt",
         ),
     ];
     match rules.iter().find(|rule| rule.0) {

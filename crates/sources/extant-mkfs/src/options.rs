@@ -6,7 +6,7 @@ use super::progress::Progress;
 use super::tree::Draft;
 use super::values::SuperblockValues;
 use ext4_format::checksum::crc32c;
-use ext4_format::features::{Features, FsType, Incompat};
+use ext4_format::features::{Compat, Features, FsType, Incompat, RoCompat};
 use ext4_format::hash::HashVersion;
 use ext4_format::layout::{Inodes, LayoutParams, Usage};
 use ext4_format::superblock::{DEFM_ACL, DEFM_XATTR_USER, ERRORS_CONTINUE};
@@ -180,17 +180,35 @@ impl Default for MkfsOptions {
     }
 }
 
-/// Features that mean work this module does not do.
-const NOT_MADE: [&str; 8] = [
-    "bigalloc",
-    "ea_inode",
-    "encrypt",
-    "journal_dev",
-    "quota",
-    "verity",
-    "needs_recovery",
-    "orphan_present",
-];
+/// Features of new volumes. Others need structures that this crate does not make.
+const MADE: Features = Features {
+    compat: Compat::HAS_JOURNAL
+        .union(Compat::EXT_ATTR)
+        .union(Compat::RESIZE_INODE)
+        .union(Compat::DIR_INDEX)
+        .union(Compat::SPARSE_SUPER2)
+        .union(Compat::FAST_COMMIT)
+        .union(Compat::STABLE_INODES)
+        .union(Compat::ORPHAN_FILE),
+    incompat: Incompat::FILETYPE
+        .union(Incompat::META_BG)
+        .union(Incompat::EXTENT)
+        .union(Incompat::SIXTY_FOUR_BIT)
+        .union(Incompat::MMP)
+        .union(Incompat::FLEX_BG)
+        .union(Incompat::CSUM_SEED)
+        .union(Incompat::LARGE_DIR)
+        .union(Incompat::INLINE_DATA)
+        .union(Incompat::CASEFOLD),
+    ro_compat: RoCompat::SPARSE_SUPER
+        .union(RoCompat::LARGE_FILE)
+        .union(RoCompat::HUGE_FILE)
+        .union(RoCompat::GDT_CSUM)
+        .union(RoCompat::DIR_NLINK)
+        .union(RoCompat::EXTRA_ISIZE)
+        .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::PROJECT),
+};
 
 impl MkfsOptions {
     /// Options with everything resolved that no content decides.
@@ -245,12 +263,10 @@ impl MkfsOptions {
     pub(super) fn feature_set(&self) -> Result<Features> {
         let mut features = Features::defaults(self.fs_type);
         features.apply(&self.features)?;
-        for name in features.names() {
-            if NOT_MADE.contains(&&*name) {
-                return Err(MkfsError::Options(format!(
-                    "feature {name} is not supported in a new file system"
-                )));
-            }
+        if let Some(name) = features.difference(MADE).names().first() {
+            return Err(MkfsError::Options(format!(
+                "feature {name} is not supported in a new file system"
+            )));
         }
         let mut asked = self.features.split([',', ' ', '\t']);
         if asked.any(|name| name == "metadata_csum_seed")

@@ -25,6 +25,27 @@ fn check(size: u64, change: impl FnOnce(&mut MkfsOptions), what: &str) -> Image 
     image
 }
 
+/// Features whose structures are not made would give volumes that cannot be opened.
+#[test]
+fn features_without_their_structures_are_refused() {
+    for name in [
+        "compression",
+        "dirdata",
+        "lazy_bg",
+        "snapshot",
+        "imagic_inodes",
+        "quota",
+    ] {
+        let options = MkfsOptions {
+            size: Some(16 * MIB),
+            features: name.into(),
+            ..options()
+        };
+        let refused = mkfs::prepare(&options).map(drop);
+        assert!(matches!(refused, Err(MkfsError::Options(_))), "{name}");
+    }
+}
+
 /// Features by default and without each, in all block and inode sizes.
 #[test]
 fn feature_matrix() {
