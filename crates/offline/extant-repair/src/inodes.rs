@@ -54,7 +54,7 @@ fn record(
         if geo.inode_size > 128
             && session.ask(
                 &place,
-                "its extra part is made anew",
+                "its extra part is rebuilt",
                 Some("times finer than a second, and attributes in the inode"),
             )
         {
@@ -165,7 +165,7 @@ fn reserved(
                 && !reserved::is_named(&session.sb, record.ino) => {}
         Some(file_type) => {
             mapping_features(session, record, file_type)?;
-            flags_of(session, record, file_type);
+            mend_flags(session, record, file_type);
             let (attribute_blocks, inline) = attributes::mend(session, record)?;
             let mut is_inline = record.has(flags::INLINE_DATA);
             if is_inline {
@@ -305,7 +305,7 @@ fn in_use(
             && geo.features.has_project()
             && file_type == FileType::Regular;
     mapping_features(session, record, file_type)?;
-    self::flags_of(session, record, file_type);
+    self::mend_flags(session, record, file_type);
     clear_unused(session, record);
     let (attribute_blocks, inline) = attributes::mend(session, record)?;
     encryption::mend(session, record, file_type)?;
@@ -354,7 +354,7 @@ fn in_use(
     Ok(true)
 }
 
-fn flags_of(session: &mut Session<'_, '_>, record: &mut Record, file_type: FileType) {
+fn mend_flags(session: &mut Session<'_, '_>, record: &mut Record, file_type: FileType) {
     let features = session.geo.features;
     let core = record.core;
     let has = |flag| core.flags & flag != 0;

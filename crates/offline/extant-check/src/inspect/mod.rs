@@ -1,8 +1,17 @@
 //! Looking inside an image: its structures on the device, each field with its value, each checksum verified.
 //!
 //! An answer is a stream of [`Record`]s, so that it takes no memory that grows with the image. Damage ends an answer
-//! only if it must: otherwise it becomes a record among the others. `request.rs` has the list of requests; the other files answer
-//! them.
+//! only if it must: otherwise it becomes a record among the others. `request.rs` has the list of requests, and the
+//! other files answer them:
+//!
+//! | file | subject |
+//! |---|---|
+//! | `groups` | the superblock, descriptors and bitmaps |
+//! | `inode` | inodes and their mappings |
+//! | `names`, `values` | names in directories, extended attributes, values of attributes in inodes |
+//! | `owners` | the inodes of blocks, and the paths of inodes |
+//! | `freefrag`, `journal` | free runs; transactions |
+//! | `dump`, `fields` | blocks decoded by their type; fields of structures |
 //!
 //! ```no_run
 //! use extant_check::blockdev::{Access, FileDevice};
@@ -20,13 +29,13 @@
 mod dump;
 mod fields;
 mod freefrag;
+mod groups;
 mod inode;
 mod journal;
 mod names;
 mod owners;
 mod record;
 mod request;
-mod space;
 mod values;
 
 pub use fields::{FieldPlace, Structure, field_place, fields_of};

@@ -64,7 +64,7 @@ impl Inspector<'_> {
     ) -> io::Result<()> {
         let kind = index_kind(directory, logical.into(), bytes);
         let removed = match kind {
-            // The index takes the place of the names in other blocks.
+            // The index replaces the names of other blocks.
             Some(_) => Vec::new(),
             None => dir_entry::deleted(bytes),
         };

@@ -1,4 +1,4 @@
-//! Whose block it is: all inodes are looked through.
+//! The owners of blocks, and the paths of inodes: all inodes are searched.
 
 use super::inode::Inode;
 use super::record::{Record, Value};

@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    known: &'static RequestKind,
+    kind: &'static RequestKind,
     words: Vec<Vec<u8>>,
 }
 
@@ -26,7 +26,7 @@ type Answer = fn(&Request, &Inspector<'_>, &mut Sink<'_>) -> Answered;
 struct RequestKind {
     name: &'static str,
     /// Names in debugfs.
-    others: &'static [&'static str],
+    aliases: &'static [&'static str],
     /// Number of arguments.
     arguments: RangeInclusive<usize>,
     /// The arguments, as help and messages show them.
@@ -45,9 +45,9 @@ impl PartialEq for RequestKind {
 impl Eq for RequestKind {}
 
 /// Creates a row of [`REQUESTS`].
-const fn known(
+const fn kind(
     name: &'static str,
-    others: &'static [&'static str],
+    aliases: &'static [&'static str],
     arguments: RangeInclusive<usize>,
     usage: &'static str,
     about: &'static str,
@@ -55,7 +55,7 @@ const fn known(
 ) -> RequestKind {
     RequestKind {
         name,
-        others,
+        aliases,
         arguments,
         usage,
         about,
@@ -67,23 +67,23 @@ const fn known(
 /// its prompt and the messages are made from the rows.
 #[rustfmt::skip]
 const REQUESTS: &[RequestKind] = &[
-    known("superblock", &["show_super_stats", "stats"], 0..=0, "", "the superblock, each field with its offset", |_, i, sink| i.superblock(sink)),
-    known("groups", &[], 0..=0, "", "the descriptor of each group", |_, i, sink| i.groups(sink)),
-    known("stat", &["show_inode_info"], 1..=1, "INODE", "an inode", |r, i, sink| i.stat(&r.inode(i)?, sink)),
-    known("dump-inode", &["inode_dump", "idump", "id"], 1..=1, "INODE", "an inode, each field with its offset", |r, i, sink| i.dump_inode(&r.inode(i)?, sink)),
-    known("imap", &[], 1..=1, "INODE", "the place of an inode", |r, i, sink| i.imap(&r.inode(i)?, sink)),
-    known("blocks", &[], 1..=1, "INODE", "the blocks of an inode, one per line", |r, i, sink| i.blocks(&r.inode(i)?, sink)),
-    known("extents", &["dump_extents", "ex"], 1..=1, "INODE", "the runs of an inode, and the nodes of its tree or map", |r, i, sink| i.extents(&r.inode(i)?, sink)),
-    known("bmap", &[], 2..=2, "INODE LOGICAL", "the block of a logical block", |r, i, sink| i.bmap(&r.inode(i)?, r.number(1)?, sink)),
-    known(DIRENTS, &["ls", "list_directory"], 1..=1, "INODE", "the names in a directory, also removed ones", |r, i, sink| i.dirents(&r.inode(i)?, sink)),
-    known("htree", &["htree_dump"], 1..=1, "INODE", "the index of a directory", |r, i, sink| i.htree(&r.inode(i)?, sink)),
-    known("xattrs", &["ea_list"], 1..=1, "INODE", "extended attributes", |r, i, sink| i.xattrs(&r.inode(i)?, sink)),
-    known("icheck", &[], 1..=MANY, "BLOCK...", "the owners of blocks", |r, i, sink| i.icheck(&r.numbers()?, sink)),
-    known("ncheck", &[], 1..=MANY, "NUMBER...", "the paths of inodes", |r, i, sink| i.ncheck(&r.inode_numbers()?, sink)),
-    known("testb", &[], 1..=2, "BLOCK [COUNT]", "whether blocks are in use", |r, i, sink| i.testb(r.number(0)?, if r.words.len() == 1 { 1 } else { r.number(1)? }, sink)),
-    known("freefrag", &["e2freefrag"], 0..=0, "", "the free runs, by length", |_, i, sink| i.freefrag(sink)),
-    known("journal", &["logdump"], 0..=1, "[all]", "the transactions to replay, or all in the journal", |r, i, sink| i.journal(r.is_all()?, sink)),
-    known("dump-block", &["block_dump", "bdump", "bd"], 1..=1, "BLOCK", "a block, decoded by its type", |r, i, sink| i.dump_block(r.number(0)?, sink)),
+    kind("superblock", &["show_super_stats", "stats"], 0..=0, "", "the superblock, each field with its offset", |_, i, sink| i.superblock(sink)),
+    kind("groups", &[], 0..=0, "", "the descriptor of each group", |_, i, sink| i.groups(sink)),
+    kind("stat", &["show_inode_info"], 1..=1, "INODE", "an inode", |r, i, sink| i.stat(&r.inode(i)?, sink)),
+    kind("dump-inode", &["inode_dump", "idump", "id"], 1..=1, "INODE", "an inode, each field with its offset", |r, i, sink| i.dump_inode(&r.inode(i)?, sink)),
+    kind("imap", &[], 1..=1, "INODE", "the place of an inode", |r, i, sink| i.imap(&r.inode(i)?, sink)),
+    kind("blocks", &[], 1..=1, "INODE", "the blocks of an inode, one per line", |r, i, sink| i.blocks(&r.inode(i)?, sink)),
+    kind("extents", &["dump_extents", "ex"], 1..=1, "INODE", "the runs of an inode, and the nodes of its tree or map", |r, i, sink| i.extents(&r.inode(i)?, sink)),
+    kind("bmap", &[], 2..=2, "INODE LOGICAL", "the block of a logical block", |r, i, sink| i.bmap(&r.inode(i)?, r.number(1)?, sink)),
+    kind(DIRENTS, &["ls", "list_directory"], 1..=1, "INODE", "the names in a directory, also removed ones", |r, i, sink| i.dirents(&r.inode(i)?, sink)),
+    kind("htree", &["htree_dump"], 1..=1, "INODE", "the index of a directory", |r, i, sink| i.htree(&r.inode(i)?, sink)),
+    kind("xattrs", &["ea_list"], 1..=1, "INODE", "extended attributes", |r, i, sink| i.xattrs(&r.inode(i)?, sink)),
+    kind("icheck", &[], 1..=MANY, "BLOCK...", "the owners of blocks", |r, i, sink| i.icheck(&r.numbers()?, sink)),
+    kind("ncheck", &[], 1..=MANY, "NUMBER...", "the paths of inodes", |r, i, sink| i.ncheck(&r.inode_numbers()?, sink)),
+    kind("testb", &[], 1..=2, "BLOCK [COUNT]", "whether blocks are in use", |r, i, sink| i.testb(r.number(0)?, if r.words.len() == 1 { 1 } else { r.number(1)? }, sink)),
+    kind("freefrag", &["e2freefrag"], 0..=0, "", "the free runs, by length", |_, i, sink| i.freefrag(sink)),
+    kind("journal", &["logdump"], 0..=1, "[all]", "the transactions to replay, or all in the journal", |r, i, sink| i.journal(r.is_all()?, sink)),
+    kind("dump-block", &["block_dump", "bdump", "bd"], 1..=1, "BLOCK", "a block, decoded by its type", |r, i, sink| i.dump_block(r.number(0)?, sink)),
 ];
 
 /// The request that lists the current directory if it has no argument.
@@ -96,7 +96,7 @@ const MANY: usize = usize::MAX;
 fn find(word: &[u8]) -> Option<&'static RequestKind> {
     let is_asked = |name: &&str| name.as_bytes() == word;
     let mut all = REQUESTS.iter();
-    all.find(|known| is_asked(&known.name) || known.others.iter().any(is_asked))
+    all.find(|kind| is_asked(&kind.name) || kind.aliases.iter().any(is_asked))
 }
 
 impl Request {
@@ -140,7 +140,7 @@ impl Request {
         let Some(asked) = words.next() else {
             return wrong(format!("no request; there are {}", Self::names()));
         };
-        let Some(known) = find(&asked) else {
+        let Some(kind) = find(&asked) else {
             let names = Self::names();
             let asked = asked.escape_ascii();
             return wrong(format!("no request \"{asked}\"; there are {names}"));
@@ -148,15 +148,15 @@ impl Request {
         // debugfs lists removed names with -d and shows long lists with -l; both are always here.
         let is_option = |w: &Vec<u8>| matches!(w.as_slice(), b"-d" | b"-l");
         let mut words: Vec<_> = words
-            .filter(|w| !(known.name == DIRENTS && is_option(w)))
+            .filter(|w| !(kind.name == DIRENTS && is_option(w)))
             .collect();
-        if known.name == DIRENTS && words.is_empty() {
+        if kind.name == DIRENTS && words.is_empty() {
             words.push(b"/".to_vec());
         }
-        if !known.arguments.contains(&words.len()) {
-            return wrong(format!("usage: {} {}", known.name, known.usage));
+        if !kind.arguments.contains(&words.len()) {
+            return wrong(format!("usage: {} {}", kind.name, kind.usage));
         }
-        Ok(Self { known, words })
+        Ok(Self { kind, words })
     }
 
     /// Returns whether a request has this name, regardless of its arguments.
@@ -171,24 +171,24 @@ impl Request {
 
     /// Returns the names of all requests.
     pub fn names() -> String {
-        let names: Vec<_> = REQUESTS.iter().map(|known| known.name).collect();
+        let names: Vec<_> = REQUESTS.iter().map(|kind| kind.name).collect();
         names.join(", ")
     }
 
     /// Returns the name, the arguments and the description of each request.
     pub fn table() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-        let known = REQUESTS.iter();
-        known.map(|known| (known.name, known.usage, known.about))
+        let kinds = REQUESTS.iter();
+        kinds.map(|kind| (kind.name, kind.usage, kind.about))
     }
 
     /// Returns the name of the request.
     pub const fn name(&self) -> &'static str {
-        self.known.name
+        self.kind.name
     }
 
     /// Returns whether the first argument is an inode, as a path or a number.
     pub fn takes_inode(&self) -> bool {
-        self.known.usage.starts_with("INODE")
+        self.kind.usage.starts_with("INODE")
     }
 
     /// Returns the arguments.
@@ -231,6 +231,6 @@ impl Request {
     }
 
     pub(super) fn answer(&self, inspector: &Inspector<'_>, sink: &mut Sink<'_>) -> Answered {
-        (self.known.answer)(self, inspector, sink)
+        (self.kind.answer)(self, inspector, sink)
     }
 }
