@@ -13,64 +13,19 @@ fn escaped(value: &str) -> String {
 
 type Metric = (&'static str, &'static str, &'static str, fn(&Stats) -> f64);
 
+#[rustfmt::skip]
 const METRICS: [Metric; 11] = [
-    (
-        "acquisitions_total",
-        "counter",
-        "Times the lock was taken",
-        |s| s.acquisitions as f64,
-    ),
-    (
-        "contentions_total",
-        "counter",
-        "Acquisitions that waited",
-        |s| s.contentions as f64,
-    ),
-    (
-        "failed_tries_total",
-        "counter",
-        "Tries that found it taken",
-        |s| s.failed_tries as f64,
-    ),
-    (
-        "hand_overs_total",
-        "counter",
-        "Acquisitions by another owner",
-        |s| s.hand_overs as f64,
-    ),
-    (
-        "objects_known_total",
-        "counter",
-        "Waits and failed tries of which both objects are known",
-        |s| s.objects_known as f64,
-    ),
-    (
-        "different_objects_total",
-        "counter",
-        "Those for different objects",
-        |s| s.different_objects as f64,
-    ),
-    ("wait_seconds_total", "counter", "Time waited", |s| {
-        s.wait_ns as f64 / 1e9
-    }),
-    (
-        "wait_cpu_seconds_total",
-        "counter",
-        "CPU lost in waits",
-        |s| s.wait_cpu_ns as f64 / 1e9,
-    ),
-    ("wait_max_seconds", "gauge", "Longest wait", |s| {
-        s.wait_max_ns as f64 / 1e9
-    }),
-    (
-        "hold_seconds_total",
-        "counter",
-        "Time held, from samples",
-        |s| s.hold_total_ns() / 1e9,
-    ),
-    ("hold_max_seconds", "gauge", "Longest hold measured", |s| {
-        s.hold_max_ns as f64 / 1e9
-    }),
+    ("acquisitions_total", "counter", "Times the lock was taken", |s| s.acquisitions as f64),
+    ("contentions_total", "counter", "Acquisitions that waited", |s| s.contentions as f64),
+    ("failed_tries_total", "counter", "Tries that found it taken", |s| s.failed_tries as f64),
+    ("hand_overs_total", "counter", "Acquisitions by another owner", |s| s.hand_overs as f64),
+    ("objects_known_total", "counter", "Waits and failed tries of which both objects are known", |s| s.objects_known as f64),
+    ("different_objects_total", "counter", "Those for different objects", |s| s.different_objects as f64),
+    ("wait_seconds_total", "counter", "Time waited", |s| s.wait_ns as f64 / 1e9),
+    ("wait_cpu_seconds_total", "counter", "CPU lost in waits", |s| s.wait_cpu_ns as f64 / 1e9),
+    ("wait_max_seconds", "gauge", "Longest wait", |s| s.wait_max_ns as f64 / 1e9),
+    ("hold_seconds_total", "counter", "Time held, from samples", |s| s.hold_total_ns() / 1e9),
+    ("hold_max_seconds", "gauge", "Longest hold measured", |s| s.hold_max_ns as f64 / 1e9),
 ];
 
 impl Snapshot {

@@ -40,6 +40,32 @@ impl<R, C: LockClass> Metered<R, C> {
         }
     }
 
+    /// Takes the lock by `take`, and counts if the meter is on.
+    #[inline(always)]
+    #[track_caller]
+    fn take(&self, alone: bool, try_take: impl Fn() -> bool, take: impl FnOnce()) {
+        #[cfg(debug_assertions)]
+        if crate::turns::take(&try_take) {
+            return;
+        }
+        if is_on() {
+            self.acquire(Location::caller(), alone, try_take, take);
+        } else {
+            take();
+        }
+    }
+
+    /// Tries to take the lock, and counts if the meter is on.
+    #[inline(always)]
+    #[track_caller]
+    fn try_take(&self, alone: bool, try_take: impl FnOnce() -> bool) -> bool {
+        if is_on() {
+            self.try_acquire(Location::caller(), alone, try_take)
+        } else {
+            try_take()
+        }
+    }
+
     /// Takes the lock by `take` and counts; `try_take` has not been called. Apart from the way of a lock whose meter is
     /// off, which is short enough to be inlined then.
     #[cold]
@@ -133,30 +159,13 @@ unsafe impl<R: RawMutex, C: LockClass> RawMutex for Metered<R, C> {
     #[inline]
     #[track_caller]
     fn lock(&self) {
-        #[cfg(debug_assertions)]
-        if crate::turns::take(|| self.raw.try_lock()) {
-            return;
-        }
-        if is_on() {
-            self.acquire(
-                Location::caller(),
-                true,
-                || self.raw.try_lock(),
-                || self.raw.lock(),
-            );
-        } else {
-            self.raw.lock();
-        }
+        self.take(true, || self.raw.try_lock(), || self.raw.lock());
     }
 
     #[inline]
     #[track_caller]
     fn try_lock(&self) -> bool {
-        if is_on() {
-            self.try_acquire(Location::caller(), true, || self.raw.try_lock())
-        } else {
-            self.raw.try_lock()
-        }
+        self.try_take(true, || self.raw.try_lock())
     }
 
     #[inline]
@@ -185,31 +194,14 @@ unsafe impl<R: RawRwLock, C: LockClass> RawRwLock for Metered<R, C> {
     #[inline]
     #[track_caller]
     fn lock_shared(&self) {
-        #[cfg(debug_assertions)]
-        if crate::turns::take(|| self.raw.try_lock_shared()) {
-            return;
-        }
-        if is_on() {
-            let place = Location::caller();
-            self.acquire(
-                place,
-                false,
-                || self.raw.try_lock_shared(),
-                || self.raw.lock_shared(),
-            );
-        } else {
-            self.raw.lock_shared();
-        }
+        let try_lock = || self.raw.try_lock_shared();
+        self.take(false, try_lock, || self.raw.lock_shared());
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_shared(&self) -> bool {
-        if is_on() {
-            self.try_acquire(Location::caller(), false, || self.raw.try_lock_shared())
-        } else {
-            self.raw.try_lock_shared()
-        }
+        self.try_take(false, || self.raw.try_lock_shared())
     }
 
     #[inline]
@@ -222,27 +214,14 @@ unsafe impl<R: RawRwLock, C: LockClass> RawRwLock for Metered<R, C> {
     #[inline]
     #[track_caller]
     fn lock_exclusive(&self) {
-        #[cfg(debug_assertions)]
-        if crate::turns::take(|| self.raw.try_lock_exclusive()) {
-            return;
-        }
-        if is_on() {
-            let place = Location::caller();
-            let take = || self.raw.lock_exclusive();
-            self.acquire(place, true, || self.raw.try_lock_exclusive(), take);
-        } else {
-            self.raw.lock_exclusive();
-        }
+        let try_lock = || self.raw.try_lock_exclusive();
+        self.take(true, try_lock, || self.raw.lock_exclusive());
     }
 
     #[inline]
     #[track_caller]
     fn try_lock_exclusive(&self) -> bool {
-        if is_on() {
-            self.try_acquire(Location::caller(), true, || self.raw.try_lock_exclusive())
-        } else {
-            self.raw.try_lock_exclusive()
-        }
+        self.try_take(true, || self.raw.try_lock_exclusive())
     }
 
     #[inline]

@@ -123,60 +123,68 @@ impl<D: BlockDevice> RecordingDevice<D> {
     }
 }
 
+/// Methods of a [`BlockDevice`] over `inner` that call `record` for every change.
+macro_rules! recorded {
+    () => {
+        fn len(&self) -> u64 {
+            self.inner.len()
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+            self.inner.read_at(offset, buf)
+        }
+
+        fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+            self.record(
+                |dev| dev.write_at(offset, buf),
+                || Event::Write {
+                    offset,
+                    data: Arc::from(buf),
+                },
+            )
+        }
+
+        fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+            self.record(
+                |dev| dev.write_vectored_at(offset, bufs),
+                || Event::Write {
+                    offset,
+                    data: Arc::from(bufs.concat()),
+                },
+            )
+        }
+
+        fn write_unit(&self) -> u64 {
+            self.inner.write_unit()
+        }
+
+        fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+            self.record(
+                |dev| dev.discard(offset, len),
+                || Event::Discard { offset, len },
+            )
+        }
+
+        /// Records a discard, because the former contents are lost.
+        fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+            self.record(
+                |dev| dev.trim(offset, len),
+                || Event::Discard { offset, len },
+            )
+        }
+
+        fn read_only(&self) -> bool {
+            self.inner.read_only()
+        }
+    };
+}
+pub(crate) use recorded;
+
 impl<D: BlockDevice> BlockDevice for RecordingDevice<D> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.record(
-            |dev| dev.write_at(offset, buf),
-            || Event::Write {
-                offset,
-                data: Arc::from(buf),
-            },
-        )
-    }
-
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
-        self.record(
-            |dev| dev.write_vectored_at(offset, bufs),
-            || Event::Write {
-                offset,
-                data: Arc::from(bufs.concat()),
-            },
-        )
-    }
-
-    fn write_unit(&self) -> u64 {
-        self.inner.write_unit()
-    }
+    recorded!();
 
     fn flush(&self) -> io::Result<()> {
         self.record(|dev| dev.flush(), || Event::Flush)
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.record(
-            |dev| dev.discard(offset, len),
-            || Event::Discard { offset, len },
-        )
-    }
-
-    /// Records a discard, because the former contents are lost.
-    fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.record(
-            |dev| dev.trim(offset, len),
-            || Event::Discard { offset, len },
-        )
-    }
-
-    fn read_only(&self) -> bool {
-        self.inner.read_only()
     }
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::device::BlockDevice;
 use crate::mem::MemDevice;
-use crate::record::{Event, Log};
+use crate::record::{Event, Log, recorded};
 
 /// A recorded call: it began and ended at these ticks of the device's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,37 +104,7 @@ impl<D: BlockDevice> TimedDevice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.record(
-            |dev| dev.write_at(offset, buf),
-            || Event::Write {
-                offset,
-                data: Arc::from(buf),
-            },
-        )
-    }
-
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
-        self.record(
-            |dev| dev.write_vectored_at(offset, bufs),
-            || Event::Write {
-                offset,
-                data: Arc::from(bufs.concat()),
-            },
-        )
-    }
-
-    fn write_unit(&self) -> u64 {
-        self.inner.write_unit()
-    }
+    recorded!();
 
     fn flush(&self) -> io::Result<()> {
         let slow = |dev: &D| {
@@ -145,24 +115,6 @@ impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
             Ok(())
         };
         self.record(slow, || Event::Flush)
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.record(
-            |dev| dev.discard(offset, len),
-            || Event::Discard { offset, len },
-        )
-    }
-
-    fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.record(
-            |dev| dev.trim(offset, len),
-            || Event::Discard { offset, len },
-        )
-    }
-
-    fn read_only(&self) -> bool {
-        self.inner.read_only()
     }
 }
 

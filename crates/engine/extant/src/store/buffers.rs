@@ -54,6 +54,13 @@ impl Shard {
             self.reading.retain(|(b, _)| *b != block.0);
         }
     }
+
+    /// Replaces the image of a block. Returns the old entry.
+    fn replace(&mut self, block: BlockNr, image: Arc<Image>, dirty: Option<u64>) -> Option<Entry> {
+        self.outdate_reads(block);
+        let used = true;
+        self.map.insert(block.0, Entry { image, dirty, used })
+    }
 }
 
 const SHARDS: usize = 64;
@@ -171,15 +178,7 @@ impl Buffers {
     /// Publishes the formatter's new image of a block, made in a context. The image is dirty until it is home.
     pub fn publish(&self, block: BlockNr, image: Arc<Image>, context: u64) {
         let mut shard = self.shard(block).lock();
-        shard.outdate_reads(block);
-        let old = shard.map.insert(
-            block.0,
-            Entry {
-                image,
-                dirty: Some(context),
-                used: true,
-            },
-        );
+        let old = shard.replace(block, image, Some(context));
         if old.is_none_or(|e| e.dirty.is_none()) {
             shard.dirty += 1;
             self.dirty.fetch_add(1, Ordering::Relaxed);
@@ -189,15 +188,7 @@ impl Buffers {
     /// Adds an image that the caller has written home itself.
     pub fn replace_clean(&self, block: BlockNr, image: Arc<Image>) {
         let mut shard = self.shard(block).lock();
-        shard.outdate_reads(block);
-        let old = shard.map.insert(
-            block.0,
-            Entry {
-                image,
-                dirty: None,
-                used: true,
-            },
-        );
+        let old = shard.replace(block, image, None);
         self.count_gone(&mut shard, old);
     }
 

@@ -40,11 +40,11 @@ const TAIL_FILE_TYPE: u8 = 0xde;
 /// length and therefore zero.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
-struct RawHead {
-    inode: U32,
-    rec_len: U16,
-    name_len: u8,
-    file_type: u8,
+pub(crate) struct RawHead {
+    pub(crate) inode: U32,
+    pub(crate) rec_len: U16,
+    pub(crate) name_len: u8,
+    pub(crate) file_type: u8,
 }
 
 /// The checksum tail, dressed as an unused record.

@@ -1,10 +1,8 @@
 //! Index blocks written, and changed in place.
 
 use super::read::limit_and_count;
-use super::{
-    BLOCK_MASK, DxEntry, INFO_LENGTH, IndexBlockKind, RawEntry, RawNodeHead, RawRootHead, corrupt,
-};
-use crate::dir_entry::{MIN_REC_LEN, encode_rec_len};
+use super::{BLOCK_MASK, DxEntry, INFO_LENGTH, IndexBlockKind, RawEntry, RawRootHead, corrupt};
+use crate::dir_entry::{MIN_REC_LEN, RawHead, encode_rec_len};
 use crate::error::{FormatError, Result};
 use crate::types::{FileType, InodeNr};
 use zerocopy::{FromBytes, IntoBytes};
@@ -122,7 +120,7 @@ pub fn write_node(
     entries: impl IntoIterator<Item = DxEntry>,
 ) -> Result<usize> {
     let rec_len = encode_rec_len(block.len(), block.len()).into();
-    let head = RawNodeHead {
+    let head = RawHead {
         inode: 0.into(),
         rec_len,
         name_len: 0,

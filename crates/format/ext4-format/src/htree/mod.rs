@@ -13,7 +13,7 @@ use read::limit_and_count;
 pub use read::{Index, Root, parse_node, parse_root};
 
 use crate::checksum::crc32c;
-use crate::dir_entry::decode_rec_len;
+use crate::dir_entry::{HEAD_LEN, decode_rec_len};
 use crate::error::{FormatError, Result, Where};
 use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
@@ -40,16 +40,6 @@ struct RawRootHead {
     unused_flags: u8,
 }
 
-/// The bytes in front of a node's entries: an unused record over the whole block.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct RawNodeHead {
-    inode: U32,
-    rec_len: U16,
-    name_len: u8,
-    file_type: u8,
-}
-
 /// An entry; in the first one the hash is `limit | count << 16`.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -68,7 +58,8 @@ struct RawTail {
 
 const ENTRY_LEN: usize = size_of::<RawEntry>();
 const ROOT_HEAD_LEN: usize = size_of::<RawRootHead>();
-const NODE_HEAD_LEN: usize = size_of::<RawNodeHead>();
+/// An unused record over the whole block is in front of a node's entries.
+const NODE_HEAD_LEN: usize = HEAD_LEN;
 const TAIL_LEN: usize = size_of::<RawTail>();
 const INFO_LENGTH: u8 = 8;
 /// A block number is 28 bits wide; the rest was once meant for a fill count.

@@ -1,10 +1,10 @@
 //! Reading index blocks.
 
 use super::{
-    BLOCK_MASK, DxEntry, ENTRY_LEN, INFO_LENGTH, IndexBlockKind, RawEntry, RawNodeHead,
-    RawRootHead, corrupt, max_levels,
+    BLOCK_MASK, DxEntry, ENTRY_LEN, INFO_LENGTH, IndexBlockKind, RawEntry, RawRootHead, corrupt,
+    max_levels,
 };
-use crate::dir_entry::{MIN_REC_LEN, decode_rec_len};
+use crate::dir_entry::{MIN_REC_LEN, RawHead, decode_rec_len};
 use crate::error::{FormatError, Result};
 use crate::types::InodeNr;
 use core::mem::offset_of;
@@ -205,7 +205,7 @@ pub fn parse_root(
 /// # Errors
 /// `Corrupt` for a broken rule.
 pub fn parse_node(block: &[u8], has_csum: bool, dir_blocks: u32) -> Result<Index<'_>> {
-    match RawNodeHead::ref_from_prefix(block) {
+    match RawHead::ref_from_prefix(block) {
         Ok((head, _))
             if head.inode == 0
                 && head.name_len == 0
