@@ -93,6 +93,25 @@ pub fn make(dir: &Path) {
     }
 }
 
+/// Loads all bases that [`make`] made.
+pub fn load_all(dir: &Path) -> Vec<Base> {
+    (0..KINDS.len()).map(|n| Base::load(dir, n)).collect()
+}
+
+/// Makes and loads all bases.
+pub fn all() -> Vec<Base> {
+    let dir = needs::memory_dir();
+    make(dir.path());
+    load_all(dir.path())
+}
+
+/// Makes and loads all bases whose journals need no replay.
+pub fn without_pending_journals() -> Vec<Base> {
+    let mut bases = all();
+    bases.retain(|base| !base.kind.dirty);
+    bases
+}
+
 impl Base {
     /// Loads an image that [`make`] made.
     pub fn load(dir: &Path, n: usize) -> Self {

@@ -16,6 +16,7 @@ pub mod mounted;
 pub mod mutant;
 pub mod mutate;
 pub mod operations;
+pub mod quota;
 pub mod record_in_log;
 pub mod verdict;
 pub mod walk;

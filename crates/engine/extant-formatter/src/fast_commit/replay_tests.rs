@@ -68,6 +68,26 @@ fn changes() -> impl Strategy<Value = FastChange> {
     ]
 }
 
+/// Returns the batch of changes, and the output of formatting it.
+fn replayed(
+    fs: &mut Fs,
+    changes: &[FastChange],
+) -> Result<(ItemList, Result<Option<crate::Output>>)> {
+    let zone = Arc::clone(fs.formatter.zone());
+    let groups = Groups::load(&fs.geometry, &fs.buffers).unwrap();
+    let volume = Volume {
+        geometry: &fs.geometry,
+        images: &fs.buffers,
+        groups: &groups,
+        hasher: &fs.hasher,
+        zone: &zone,
+    };
+    let items = volume.items(changes)?;
+    let space = FreeSpace::new(&volume, &items);
+    let output = fs.formatter.format(&items, &fs.buffers, &space, usize::MAX);
+    Ok((items, output))
+}
+
 /// Linux writes the records and ranges of open files that have lost their names, or that have never had one.
 #[test]
 fn open_files_without_names_end() {
@@ -120,20 +140,9 @@ fn open_files_without_names_end() {
         of_life(15, 1, 7),
         FastChange::Create(name(15)),
     ];
-    let zone = Arc::clone(fs.formatter.zone());
-    let groups = Groups::load(&fs.geometry, &fs.buffers).unwrap();
-    let volume = Volume {
-        geometry: &fs.geometry,
-        images: &fs.buffers,
-        groups: &groups,
-        hasher: &fs.hasher,
-        zone: &zone,
-    };
-    let items = volume.items(&changes).unwrap();
+    let (items, output) = replayed(&mut fs, &changes).unwrap();
     let bits: Vec<_> = items.bits.iter().map(|b| (b.start.0, b.len)).collect();
     assert_eq!(bits, [(15028, 2)]);
-    let space = FreeSpace::new(&volume, &items);
-    let output = fs.formatter.format(&items, &fs.buffers, &space, usize::MAX);
     assert!(output.unwrap().is_some());
     let is_freed = |ino| {
         let of_inode = items.inodes.iter().filter(|item| item.ino == InodeNr(ino));
@@ -142,7 +151,7 @@ fn open_files_without_names_end() {
     assert_eq!([12, 13, 14, 15].map(is_freed), [true, true, false, false]);
     // A file with names does not end with its record.
     let named = [record(14, 1), FastChange::Create(name(14)), record(14, 0)];
-    assert!(volume.items(&named).is_err());
+    assert!(replayed(&mut fs, &named).is_err());
 }
 
 proptest! {
@@ -154,19 +163,7 @@ proptest! {
             static IMAGE: Option<Vec<u8>> = Fs::make(16 << 10, &["-t", "ext4"]).map(|fs| fs.bytes());
         }
         let Some(image) = IMAGE.with(Clone::clone) else { return Ok(()) };
-        let mut fs = Fs::of(&image);
-        let zone = Arc::clone(fs.formatter.zone());
-        let groups = Groups::load(&fs.geometry, &fs.buffers).unwrap();
-        let volume = Volume {
-            geometry: &fs.geometry,
-            images: &fs.buffers,
-            groups: &groups,
-            hasher: &fs.hasher,
-            zone: &zone,
-        };
-        let Ok(items) = volume.items(&changes) else { return Ok(()) };
-        let space = FreeSpace::new(&volume, &items);
-        if let Ok(output) = fs.formatter.format(&items, &fs.buffers, &space, usize::MAX) {
+        if let Ok((_, Ok(output))) = replayed(&mut Fs::of(&image), &changes) {
             prop_assert!(output.is_some());
         }
     }

@@ -65,44 +65,61 @@ fn an_fsync_writes_less_than_a_block() {
     assert_clean(&device, "closed");
 }
 
+/// Changes two files. The fast commit of the second is put together while that of the first is held before its write. Calls `queued`
+/// then, and `resumed` in the first thread before its write. Returns `None` in a build without schedules.
+fn overlapping<R: Send>(
+    change: impl Fn(&str) -> R + Sync,
+    queued: impl FnOnce(),
+    resumed: impl FnOnce() + Send + 'static,
+) -> Option<[R; 2]> {
+    if !schedule::at(Point::FastCommitQueued, || {}) {
+        return None;
+    }
+    let (held, is_held) = channel();
+    let (release, is_released) = channel::<()>();
+    let (queue, is_queued) = channel();
+    let change = &change;
+    Some(std::thread::scope(|s| {
+        let first = s.spawn(move || {
+            schedule::at(Point::FastCommitBegun, move || {
+                held.send(()).unwrap();
+                is_released.recv().unwrap();
+                resumed();
+            });
+            change("/first")
+        });
+        is_held.recv().unwrap();
+        let second = s.spawn(move || {
+            schedule::at(Point::FastCommitQueued, move || queue.send(()).unwrap());
+            change("/second")
+        });
+        is_queued.recv().unwrap();
+        queued();
+        release.send(()).unwrap();
+        [first, second].map(|thread| thread.join().unwrap())
+    }))
+}
+
 /// A fast commit that is put together while an earlier one is written is not durable before that one.
 #[test]
 fn a_fast_commit_waits_for_the_one_before_it() {
     needs::tools!("mke2fs", "e2fsck");
     let (device, volume) = volume("64M", &[]);
     synced(&volume, "/before", b"before");
-    let (held, is_held) = channel();
-    let (release, is_released) = channel::<()>();
-    let (queued, is_queued) = channel();
-    let names = |device: &MemDevice| {
-        let volume = open(&cut(device));
+    let names = || {
+        let volume = open(&cut(&device));
         ["/first", "/second"].map(|path| volume.metadata(path).is_ok())
     };
-    if !schedule::at(Point::FastCommitQueued, || {}) {
+    let change = |path: &str| {
+        synced(&volume, path, b"content");
+        names()
+    };
+    let found = overlapping(change, || assert_eq!(names(), [false, false]), || {});
+    let Some([first, second]) = found else {
         return;
-    }
-    std::thread::scope(|s| {
-        let volume = &volume;
-        let first = s.spawn(move || {
-            schedule::at(Point::FastCommitBegun, move || {
-                held.send(()).unwrap();
-                is_released.recv().unwrap();
-            });
-            synced(volume, "/first", b"first");
-        });
-        is_held.recv().unwrap();
-        let second = s.spawn(move || {
-            schedule::at(Point::FastCommitQueued, move || queued.send(()).unwrap());
-            synced(volume, "/second", b"second");
-        });
-        is_queued.recv().unwrap();
-        assert_eq!(names(&device), [false, false]);
-        release.send(()).unwrap();
-        first.join().unwrap();
-        assert!(names(&device)[0]);
-        second.join().unwrap();
-    });
-    assert_eq!(names(&device), [true, true]);
+    };
+    assert!(first[0]);
+    assert_eq!(second, [true, true]);
     volume.close().unwrap();
     assert_clean(&device, "closed");
 }
@@ -118,35 +135,16 @@ fn a_fast_commit_behind_one_that_failed_fails() {
         .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
         .unwrap();
     synced(&volume, "/before", b"before");
-    let (held, is_held) = channel();
-    let (release, is_released) = channel::<()>();
-    let (queued, is_queued) = channel();
     let sync = |path: &str| volume.create_new_file(path)?.sync_all();
-    if !schedule::at(Point::FastCommitQueued, || {}) {
-        return;
+    let faulty = Arc::clone(&device);
+    // Only the first write fails.
+    let heal = move || {
+        schedule::at(Point::LogFailed, move || faulty.heal());
+    };
+    if let Some([first, second]) = overlapping(sync, || device.fail_all(Op::Write), heal) {
+        assert!(first.is_err());
+        assert!(second.is_err(), "durable behind a gap");
     }
-    std::thread::scope(|s| {
-        let faulty = Arc::clone(&device);
-        let first = s.spawn(move || {
-            schedule::at(Point::FastCommitBegun, move || {
-                held.send(()).unwrap();
-                is_released.recv().unwrap();
-                // Only this write fails.
-                schedule::at(Point::LogFailed, move || faulty.heal());
-            });
-            sync("/first")
-        });
-        is_held.recv().unwrap();
-        let second = s.spawn(move || {
-            schedule::at(Point::FastCommitQueued, move || queued.send(()).unwrap());
-            sync("/second")
-        });
-        is_queued.recv().unwrap();
-        device.fail_all(Op::Write);
-        release.send(()).unwrap();
-        assert!(first.join().unwrap().is_err());
-        assert!(second.join().unwrap().is_err(), "durable behind a gap");
-    });
 }
 
 /// Names fill the leaves of a directory, which fast commits cannot split. A push leaves room for more names in them. It comes when

@@ -92,6 +92,17 @@ fn work(v: &Volume, task: u64, n: u64) -> extant::Result<()> {
     }
 }
 
+/// Works until the end, and counts the rounds.
+fn work_until(v: &Volume, task: u64, end: &AtomicBool, done: &AtomicU64) {
+    for n in 0.. {
+        if end.load(Ordering::Relaxed) {
+            return;
+        }
+        work(v, task, n).unwrap();
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// While the volume is frozen, under load, not a byte changes, the device holds a clean volume, and readers continue.
 #[test]
 fn a_frozen_volume_holds_still() {
@@ -109,15 +120,7 @@ fn a_frozen_volume_holds_still() {
         std::thread::scope(|s| {
             for task in 0..4 {
                 let (v, end, done) = (&v, &end, &done);
-                s.spawn(move || {
-                    for n in 0.. {
-                        if end.load(Ordering::Relaxed) {
-                            return;
-                        }
-                        work(v, task, n).unwrap();
-                        done.fetch_add(1, Ordering::Relaxed);
-                    }
-                });
+                s.spawn(move || work_until(v, task, end, done));
             }
             let _end = Ends(&end);
             for round in 0..6 {
@@ -424,15 +427,7 @@ fn a_snapshot_stays_while_work_goes_on() {
         std::thread::scope(|s| {
             for task in 0..3 {
                 let (v, end, done) = (&v, &end, &done);
-                s.spawn(move || {
-                    for n in 0.. {
-                        if end.load(Ordering::Relaxed) {
-                            return;
-                        }
-                        work(v, task, n).unwrap();
-                        done.fetch_add(1, Ordering::Relaxed);
-                    }
-                });
+                s.spawn(move || work_until(v, task, end, done));
             }
             let _end = Ends(&end);
             for round in 0..5 {

@@ -4,7 +4,7 @@ use crate::it::bases;
 use crate::it::common;
 use crate::it::image;
 use crate::it::mutant;
-use bases::{Base, KINDS};
+use bases::KINDS;
 use blockdev::MemDevice;
 use common::Rng;
 use extant_check::inspect::{InspectError, Inspector, Record, Request, Value};
@@ -429,11 +429,7 @@ fn ask_all(device: &MemDevice, blocks: u64, rng: &mut Rng) {
 #[test]
 fn mutants_are_shown_without_a_panic() {
     needs::tools!("mke2fs");
-    let dir = needs::memory_dir();
-    bases::make(dir.path());
-    let bases: Vec<Base> = (0..KINDS.len())
-        .map(|n| Base::load(dir.path(), n))
-        .collect();
+    let bases = bases::all();
     for seed in common::seeds(0, 20, 20_000) {
         let mut rng = Rng::new(seed);
         let (base, device, touched) = mutant::mutant(&bases, &mut rng);

@@ -9,8 +9,6 @@ use crate::it::verdict;
 use bases::{Base, KINDS};
 use blockdev::MemDevice;
 use common::Rng;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use verdict::{check, judge};
 
 /// Undamaged images have no findings, and those with a pending journal have no findings after the replay.
@@ -77,31 +75,10 @@ fn new_images_are_clean() {
 #[test]
 fn mutants_are_judged_as_by_e2fsck() {
     needs::tools!("mke2fs", "e2fsck");
-    let dir = needs::memory_dir();
-    bases::make(dir.path());
-    let bases: Vec<Base> = (0..KINDS.len())
-        .map(|n| Base::load(dir.path(), n))
-        .filter(|base| !base.kind.dirty)
-        .collect();
+    let bases = bases::without_pending_journals();
     let seeds = common::seeds(0, 80, 20_000);
-    let (next, unlike) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    if let Some(told) = mutant(&bases, seed) {
-                        unlike.lock().unwrap().push((seed, told));
-                    }
-                }
-            });
-        }
-    });
-    let mut unlike = unlike.into_inner().unwrap();
+    let judged = common::on_all_cores(1, seeds.clone(), |seed| Some((seed, mutant(&bases, seed)?)));
+    let mut unlike: Vec<_> = judged.into_iter().flatten().collect();
     unlike.sort();
     for (seed, told) in &unlike {
         println!("seed {seed}: {told}");

@@ -1,5 +1,6 @@
 //! Disks in compressed files: contents, damage, and size limits.
 
+use crate::it::random;
 use extant_disk::blockdev::{Access, BlockDevice, MemDevice};
 use extant_disk::{Format, NewFormat, NewImage, Packing, Unpacking};
 use std::io::{self, Write};
@@ -207,13 +208,7 @@ fn zstd_of(content: &[u8]) -> Vec<u8> {
 fn damage_is_an_error_or_goes_unseen() {
     let dir = tempfile::tempdir().unwrap();
     let good = seekable(dir.path(), &content()[..2_500_000]);
-    let mut state = 88_172_645_463_325_252_u64;
-    let mut next = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as usize % below
-    };
+    let mut next = random::numbers();
     let (mut opened, mut failed) = (0, 0);
     for n in 0..300 {
         let mut bytes = good.clone();

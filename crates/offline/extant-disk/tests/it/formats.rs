@@ -1,5 +1,6 @@
 //! Disks in foreign formats: qemu-img, img2simg and simg2img judge.
 
+use crate::it::random;
 use extant_disk::blockdev::{Access, BlockDevice};
 use extant_disk::{Format, NewFormat, NewImage, Packing};
 use std::io;
@@ -11,13 +12,8 @@ const LEN: usize = 9 << 20;
 /// Makes pieces of all kinds: an incompressible one, a repetitive one, holes.
 fn content() -> Vec<u8> {
     let mut bytes = vec![0; LEN];
-    let mut state = 88_172_645_463_325_252_u64;
-    for byte in &mut bytes[1_000_000..2_500_000] {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        *byte = state as u8;
-    }
+    let mut next = random::numbers();
+    bytes[1_000_000..2_500_000].fill_with(|| next(256) as u8);
     for four in bytes[3 << 20..4 << 20].chunks_exact_mut(4) {
         four.copy_from_slice(b"four");
     }
@@ -57,13 +53,7 @@ fn holds(path: &Path, content: &[u8]) {
 /// Changes bytes of a file, most of them in its first or last KiB, and reads the disk if it opens.
 fn damage(path: &Path, rounds: usize) {
     let good = std::fs::read(path).unwrap();
-    let mut state = 88_172_645_463_325_252_u64;
-    let mut next = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as usize % below
-    };
+    let mut next = random::numbers();
     let damaged = path.with_extension("damaged");
     let mut opened = 0;
     for n in 0..rounds {

@@ -4,4 +4,5 @@ mod compressed;
 mod formats;
 mod new_images;
 mod qcow2;
+mod random;
 mod tables;

@@ -1,5 +1,6 @@
 //! New images in packed formats. `zstd` and `qemu-img` check them.
 
+use crate::it::random;
 use extant_disk::blockdev::BlockDevice;
 use extant_disk::{NewFormat, NewImage, Packing};
 use std::io;
@@ -10,15 +11,9 @@ const LEN: u64 = (37 << 20) + 4096;
 
 /// Writes pieces of all kinds: random, repeated, zero, and across boundaries.
 fn fill(device: &dyn BlockDevice) {
-    let mut state = 88_172_645_463_325_252_u64;
-    let random: Vec<u8> = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    })
-    .take(3 << 20)
-    .collect();
+    let mut next = random::numbers();
+    let random = std::iter::repeat_with(|| next(256) as u8);
+    let random: Vec<u8> = random.take(3 << 20).collect();
     device.write_at(500_000, &random).unwrap();
     device.write_at(8 << 20, &[7; 3_000_000]).unwrap();
     device.write_at(20 << 20, &[0; 1 << 20]).unwrap();

@@ -1,5 +1,6 @@
 //! Damaged qcow2 images: no panic escapes, and memory use is bounded.
 
+use crate::it::random;
 use extant_disk::blockdev::Access;
 use std::process::Command;
 
@@ -16,13 +17,7 @@ fn damaged_images_are_errors_or_data() {
         .status();
     assert!(made.unwrap().success());
     let good = std::fs::read(&path).unwrap();
-    let mut state = 88_172_645_463_325_252_u64;
-    let mut next = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as usize % below
-    };
+    let mut next = random::numbers();
     let mut opened = 0;
     for _ in 0..400 {
         let mut bytes = good.clone();

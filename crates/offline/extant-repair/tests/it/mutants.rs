@@ -5,16 +5,14 @@ use crate::it::common;
 use crate::it::mutant;
 use crate::it::verdict;
 use crate::it::walk;
-use bases::{Base, KINDS};
+use bases::Base;
 use blockdev::MemDevice;
 use common::Rng;
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -54,37 +52,6 @@ enum Outcome {
     Left(String),
 }
 
-/// Returns the bases whose journals need no replay.
-fn bases() -> Vec<Base> {
-    let dir = needs::memory_dir();
-    bases::make(dir.path());
-    (0..KINDS.len())
-        .map(|n| Base::load(dir.path(), n))
-        .filter(|base| !base.kind.dirty)
-        .collect()
-}
-
-/// Returns the result for each seed, in any order.
-fn on_all_cores<T: Send>(seeds: Range<u64>, each: impl Fn(u64) -> T + Sync) -> Vec<T> {
-    let (next, all) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let result = each(seed);
-                    all.lock().unwrap().push(result);
-                }
-            });
-        }
-    });
-    all.into_inner().unwrap()
-}
-
 /// Returns the greatest memory of this process, in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -121,13 +88,13 @@ impl Alone {
 #[test]
 fn repairs_end_and_make_nothing_worse() {
     needs::tools!("mke2fs", "debugfs", "e2fsck");
-    let bases = bases();
+    let bases = bases::without_pending_journals();
     let before = peak();
     let options = extant_check::CheckOptions {
         replay: false,
         ..Default::default()
     };
-    let outcomes = on_all_cores(common::seeds(0, 150, 100_000), |seed| {
+    let outcomes = common::on_all_cores(1, common::seeds(0, 150, 100_000), |seed| {
         let (_, device, _) = mutant::mutant(&bases, &mut Rng::new(seed));
         let begin = Instant::now();
         let outcome = match extant_repair::plan(&device, 1_700_000_000, &mut |_| true) {
@@ -168,7 +135,7 @@ fn repairs_end_and_make_nothing_worse() {
     );
     let odd: Vec<u64> = outcomes.iter().filter_map(Alone::odd).collect();
     let kept = AtomicU64::new(0);
-    on_all_cores(0..odd.len() as u64, |n| {
+    common::on_all_cores(1, 0..odd.len() as u64, |n| {
         let seed = odd[n as usize];
         let (base, device, _) = mutant::mutant(&bases, &mut Rng::new(seed));
         if e2fsck_mends(&device, &[]).is_some() {
@@ -201,9 +168,9 @@ fn repairs_end_and_make_nothing_worse() {
 #[test]
 fn mutants_are_mended_as_by_e2fsck() {
     needs::tools!("mke2fs", "e2fsck");
-    let bases = bases();
+    let bases = bases::without_pending_journals();
     let sound: Vec<Vec<Sound>> = bases.iter().map(sound_files).collect();
-    let mut outcomes = on_all_cores(common::seeds(0, 120, 10_000), |seed| {
+    let mut outcomes = common::on_all_cores(1, common::seeds(0, 120, 10_000), |seed| {
         let (outcome, files) = mutant(&bases, &sound, seed);
         (seed, outcome, files)
     });

@@ -3,54 +3,13 @@
 use crate::it::common;
 use crate::it::verdict;
 use blockdev::{BlockDevice, MemDevice};
-use common::Rng;
 use extant_repair::{Mend, Plan};
 use extant_testing::common::load_image;
-use std::path::Path;
-use std::process::Command;
+use extant_testing::quota::{self, KINDS};
 use verdict::judge;
 
-/// Returns an image with files of several owners and quota files of mke2fs, which count none of the files.
 fn image(args: &[&str], count: bool) -> MemDevice {
-    let dir = needs::memory_dir();
-    let tree = dir.path().join("tree");
-    std::fs::create_dir_all(tree.join("sub")).unwrap();
-    for i in 0..60 {
-        std::fs::write(tree.join(format!("sub/file{i}")), vec![7; i * 300]).unwrap();
-    }
-    let path = dir.path().join("image");
-    let made = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-d"])
-        .arg(&tree)
-        .args(args)
-        .arg(&path)
-        .arg("16M")
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
-    let requests: Vec<String> = (0..60u32)
-        .map(|i| {
-            format!(
-                "set_inode_field /sub/file{i} uid {}\nset_inode_field /sub/file{i} gid {}\n",
-                i * 70_001,
-                i
-            )
-        })
-        .collect();
-    let list = dir.path().join("requests");
-    std::fs::write(&list, requests.concat()).unwrap();
-    let run = |program: &str, args: &[&str]| {
-        let out = Command::new(program).args(args).arg(&path).output();
-        out.unwrap().status.code()
-    };
-    assert_eq!(
-        run("debugfs", &["-w", "-f", list.to_str().unwrap()]),
-        Some(0)
-    );
-    if count {
-        assert_eq!(run("e2fsck", &["-fy"]), Some(1));
-    }
-    load_image(&path)
+    quota::image(args, |i| (i * 70_001, i), count)
 }
 
 fn repaired(device: &MemDevice, decide: &mut dyn FnMut(&Mend) -> bool) -> Plan {
@@ -58,19 +17,6 @@ fn repaired(device: &MemDevice, decide: &mut dyn FnMut(&Mend) -> bool) -> Plan {
     plan.apply(device).unwrap();
     plan
 }
-
-const KINDS: [&[&str]; 5] = [
-    &["-O", "quota", "-b", "1024"],
-    &[
-        "-O",
-        "quota,project",
-        "-E",
-        "quotatype=usrquota:grpquota:prjquota",
-    ],
-    &["-O", "quota,^extent,^64bit,^metadata_csum", "-b", "1024"],
-    &["-O", "quota,orphan_file", "-E", "quotatype=grpquota"],
-    &["-O", "quota,bigalloc", "-b", "4096", "-C", "16384"],
-];
 
 #[test]
 fn a_file_grows_inside_its_last_block() {
@@ -80,10 +26,10 @@ fn a_file_grows_inside_its_last_block() {
     common::mke2fs(&path, "16M", &["-t", "ext4", "-O", "quota"]);
     let image = load_image(path);
     for (uid, blocks) in [(0x33_0000, None), (5, None), (0x33_0000, Some(0x8002))] {
-        let device = without(&image, &format!("set_inode_field <2> uid {uid}"));
+        let device = quota::changed(&image, &format!("set_inode_field <2> uid {uid}"));
         let device = match blocks {
             // The only extent, of two blocks, becomes unwritten.
-            Some(len) => without(&device, &format!("set_inode_field <3> block[4] {len}")),
+            Some(len) => quota::changed(&device, &format!("set_inode_field <3> block[4] {len}")),
             None => device,
         };
         assert!(!judge(&device).0);
@@ -101,7 +47,7 @@ fn a_file_that_is_made_again_has_the_size_of_its_content() {
     for kind in [&["-O", "quota,extent", "-b", "1024"][..], KINDS[4]] {
         let device = image(kind, true);
         // The logical block of the first extent.
-        let device = without(&device, "set_inode_field <3> block[3] 0x100000");
+        let device = quota::changed(&device, "set_inode_field <3> block[3] 0x100000");
         let plan = repaired(&device, &mut |_| true);
         let (clean, text) = judge(&device);
         assert!(clean, "{kind:?}: {text}\n{:#?}", plan.mends);
@@ -152,22 +98,6 @@ fn limits_stay() {
     assert!(kept);
 }
 
-fn without(device: &MemDevice, request: &str) -> MemDevice {
-    let dir = needs::memory_dir();
-    let path = dir.path().join("image");
-    common::write_image(device, &path);
-    debugfs(&path, request);
-    load_image(&path)
-}
-
-fn debugfs(path: &Path, request: &str) {
-    let done = Command::new("debugfs")
-        .args(["-w", "-R", request])
-        .arg(path)
-        .output();
-    assert!(done.unwrap().status.success(), "{request}");
-}
-
 #[test]
 fn a_file_that_is_gone_is_made() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
@@ -176,7 +106,7 @@ fn a_file_that_is_gone_is_made() {
         "set_inode_field <3> mode 040755",
         "set_inode_field <3> size 0",
     ] {
-        let device = without(&image(KINDS[0], true), request);
+        let device = quota::changed(&image(KINDS[0], true), request);
         assert!(!judge(&device).0, "{request}");
         let plan = repaired(&device, &mut |_| true);
         let (clean, text) = judge(&device);
@@ -188,18 +118,10 @@ fn a_file_that_is_gone_is_made() {
 fn hostile_trees_are_mended() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
     let device = image(KINDS[0], true);
-    let bytes = device.to_bytes().unwrap();
-    let magic = [0x11, 0x1f, 0xc0, 0xd9];
-    let first = bytes.chunks(1024).position(|b| b[..4] == magic).unwrap() as u64 * 1024;
+    let first = quota::first_block(&device);
     let mut broken = 0;
     for seed in 0..40 {
-        let mut rng = Rng::new(seed);
-        let device = device.snapshot();
-        for _ in 0..1 + rng.below(3) {
-            let at = first + rng.below(8 * 256) * 4;
-            let value = [rng.below(12) as u32, rng.next() as u32][rng.below(2) as usize];
-            device.write_at(at, &value.to_le_bytes()).unwrap();
-        }
+        let device = quota::damaged(&device, first, seed);
         broken += u32::from(!judge(&device).0);
         let plan = repaired(&device, &mut |_| true);
         let (clean, text) = judge(&device);

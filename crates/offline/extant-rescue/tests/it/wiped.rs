@@ -5,7 +5,6 @@ use crate::it::bases;
 use crate::it::common;
 use crate::it::image::{self, files};
 use crate::it::mutant;
-use bases::{Base, KINDS};
 use blockdev::{BlockDevice, MemDevice};
 use common::Rng;
 use ext4_format::superblock::RawSuperblock;
@@ -483,11 +482,7 @@ fn deleted_files_in_clusters_are_found() {
 #[test]
 fn broken_images_make_no_panic() {
     needs::tools!("mke2fs");
-    let dir = needs::memory_dir();
-    bases::make(dir.path());
-    let bases: Vec<Base> = (0..KINDS.len())
-        .map(|n| Base::load(dir.path(), n))
-        .collect();
+    let bases = bases::all();
     let mut read = 0;
     for seed in common::seeds(0, 60, 10_000) {
         let (_, device, _) = mutant::mutant(&bases, &mut Rng::new(seed));

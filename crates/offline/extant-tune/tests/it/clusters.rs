@@ -1,10 +1,10 @@
 //! Volumes whose bitmaps count clusters (`bigalloc`): blocks are taken and freed by whole clusters.
 
+use crate::changes::{change_and_judge, of_features};
 use crate::cuts::files;
 use blockdev::MemDevice;
 use extant_testing::image::fragmented;
-use extant_tune::{Error, TuneOptions};
-use std::process::Command;
+use extant_testing::verdict;
 
 /// Size of the images: small files take whole clusters.
 const SIZE: &str = "41M";
@@ -56,26 +56,6 @@ const CHANGES: [&str; 15] = [
     "^has_journal",
 ];
 
-/// Checks a volume by e2fsck.
-fn judge(bytes: &[u8], what: &str) {
-    let dir = needs::memory_dir();
-    let path = dir.path().join("disk.img");
-    std::fs::write(&path, bytes).unwrap();
-    let out = Command::new("e2fsck")
-        .arg("-fn")
-        .arg(&path)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{what}: {text}");
-}
-
-fn changed(device: &MemDevice, options: &TuneOptions) -> Result<bool, Error> {
-    let plan = extant_tune::plan(device, options)?;
-    plan.writes.write(device, None, None)?;
-    Ok(!plan.changes.is_empty())
-}
-
 #[test]
 fn features_change_on_volumes_with_clusters() {
     if !needs::have(&["e2fsck"]) {
@@ -85,21 +65,14 @@ fn features_change_on_volumes_with_clusters() {
         let Some(before) = fragmented(SIZE, args) else {
             return;
         };
-        judge(&before, &format!("{args:?}"));
         let wanted = files(&before);
         assert!(wanted.iter().all(|bytes| !bytes.is_empty()), "{args:?}");
         let device = MemDevice::from_bytes(&before);
+        let (clean, text) = verdict::judge(&device);
+        assert!(clean, "{args:?}: {text}");
         let mut made = 0;
         for features in CHANGES {
-            let what = format!("{args:?}, {features}");
-            let options = TuneOptions {
-                features: features.into(),
-                now: 1_700_000_000,
-                ..TuneOptions::default()
-            };
-            made +=
-                usize::from(changed(&device, &options).unwrap_or_else(|e| panic!("{what}: {e}")));
-            judge(&device.to_bytes().unwrap(), &what);
+            made += usize::from(change_and_judge(&device, &of_features(features)));
         }
         assert!(files(&device.to_bytes().unwrap()) == wanted, "{args:?}");
         assert!(made >= CHANGES.len() - 4, "{made} changes");

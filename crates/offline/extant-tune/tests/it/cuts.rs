@@ -1,5 +1,6 @@
 //! Writes that end at any moment leave the old image or the new one.
 
+use crate::changes::of_features;
 use crate::record_in_log::{self, Change};
 use blockdev::{BlockDevice, FaultDevice, MemDevice, Op};
 use extant_check::CheckOptions;
@@ -72,12 +73,7 @@ fn a_cut_with_the_record_in_the_log_leaves_the_old_or_the_new() {
     let Some(device) = record_in_log::full_volume("^metadata_csum,64bit") else {
         return;
     };
-    let options = TuneOptions {
-        features: "metadata_csum".into(),
-        now: 1_700_000_000,
-        ..TuneOptions::default()
-    };
-    let plan = extant_tune::plan(&device, &options).unwrap();
+    let plan = extant_tune::plan(&device, &of_features("metadata_csum")).unwrap();
     let change = Change {
         write: &|device| plan.writes.write(device, None, None).unwrap(),
         open: &|image| {
@@ -104,9 +100,7 @@ fn is_taken_back(args: &[&str]) {
     let device = MemDevice::from_bytes(&before);
     let options = TuneOptions {
         uuid: Some([7; 16]),
-        features: "^dir_index,^has_journal".into(),
-        now: 1_700_000_000,
-        ..TuneOptions::default()
+        ..of_features("^dir_index,^has_journal")
     };
     let plan = extant_tune::plan(&device, &options).unwrap();
     assert!(device.to_bytes().unwrap() == before, "a plan only reads");

@@ -1,9 +1,10 @@
 //! Directories that fold case are rebuilt as by e2fsck -fD.
 
+use crate::changes::{changed, of_features};
 use crate::folded;
 use blockdev::MemDevice;
 use extant_check::CheckOptions;
-use extant_tune::{Error, TuneOptions};
+use extant_tune::TuneOptions;
 use folded::{LENIENT, STRICT};
 use std::process::Command;
 
@@ -30,14 +31,6 @@ fn shown(device: &MemDevice) -> String {
     folded::debugfs(&path, b"stat d\n")
 }
 
-fn changed(device: &MemDevice, options: &TuneOptions) -> Result<(), Error> {
-    let plan = extant_tune::plan(device, options)?;
-    plan.writes.apply(device)?;
-    let report = extant_check::check(device, &CheckOptions::default()).unwrap();
-    assert!(report.is_clean(), "{:#?}", report.findings);
-    Ok(())
-}
-
 #[test]
 fn folded_directories_get_an_index_and_keep_their_names() {
     needs::tools!("mke2fs", "debugfs", "e2fsck");
@@ -53,12 +46,12 @@ fn folded_directories_get_an_index_and_keep_their_names() {
         assert!(before.1 && before.0.len() == 802);
         let options = TuneOptions {
             compact_directories: features.is_empty() && seed.is_none(),
-            features: features.into(),
             hash_seed: seed,
-            now: 1_700_000_000,
-            ..TuneOptions::default()
+            ..of_features(features)
         };
         changed(&device, &options).unwrap();
+        let report = extant_check::check(&device, &CheckOptions::default()).unwrap();
+        assert!(report.is_clean(), "{:#?}", report.findings);
         assert!(judged(&device) == before);
         let shown = shown(&device);
         // The directory folds case, has an index, and is mapped by extents.
@@ -74,8 +67,7 @@ fn names_that_are_the_same_when_folded_are_refused() {
     let before = device.to_bytes().unwrap();
     let options = TuneOptions {
         compact_directories: true,
-        now: 1_700_000_000,
-        ..TuneOptions::default()
+        ..of_features("")
     };
     assert!(changed(&device, &options).is_err());
     assert!(device.to_bytes().unwrap() == before);

@@ -1,5 +1,6 @@
 //! Directories with names inside their inodes (`inline_data`), values of attributes in inodes (`ea_inode`), and encrypted names.
 
+use crate::changes::{change_and_judge, of_features};
 use blockdev::MemDevice;
 use ext4_format::InodeNr;
 use extant_testing::common::load_image;
@@ -33,15 +34,7 @@ fn types_of_files_in_inodes_go_and_come() {
         "^filetype,^metadata_csum",
         "filetype",
     ] {
-        let options = TuneOptions {
-            features: features.into(),
-            now: 1_700_000_000,
-            ..TuneOptions::default()
-        };
-        let plan = extant_tune::plan(&device, &options).unwrap();
-        plan.writes.write(&device, None, None).unwrap();
-        let (clean, text) = verdict::judge(&MemDevice::from_bytes(&device.to_bytes().unwrap()));
-        assert!(clean, "{features}: {text}");
+        change_and_judge(&device, &of_features(features));
         assert!(image::tree(&device) == files, "{features}");
     }
 }
@@ -79,16 +72,10 @@ fn quota_counts_values_in_inodes() {
         ("quota", ""),
     ] {
         let options = TuneOptions {
-            features: features.into(),
             quota: quota.into(),
-            now: 1_700_000_000,
-            ..TuneOptions::default()
+            ..of_features(features)
         };
-        let plan = extant_tune::plan(&device, &options)
-            .unwrap_or_else(|e| panic!("{features}{quota}: {e}"));
-        plan.writes.write(&device, None, None).unwrap();
-        let (clean, text) = verdict::judge(&MemDevice::from_bytes(&device.to_bytes().unwrap()));
-        assert!(clean, "{features}{quota}: {text}");
+        change_and_judge(&device, &options);
     }
 }
 
@@ -138,13 +125,8 @@ fn encrypted_names_of_any_byte_are_kept() {
     let report = extant_check::check(&device, &extant_check::CheckOptions::default()).unwrap();
     assert!(report.is_clean(), "{:#?}", report.findings);
     for features in ["metadata_csum", "^dir_index", "dir_index", "^filetype"] {
-        let options = TuneOptions {
-            features: features.into(),
-            now: 1_700_000_000,
-            ..TuneOptions::default()
-        };
-        let plan =
-            extant_tune::plan(&device, &options).unwrap_or_else(|e| panic!("{features}: {e}"));
+        let plan = extant_tune::plan(&device, &of_features(features))
+            .unwrap_or_else(|e| panic!("{features}: {e}"));
         assert!(
             plan.changes
                 .iter()

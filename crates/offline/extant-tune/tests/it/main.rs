@@ -2,6 +2,7 @@
 
 use extant_testing::{folded, record_in_log};
 
+mod changes;
 mod clusters;
 mod cuts;
 mod folding;

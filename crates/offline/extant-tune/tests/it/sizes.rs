@@ -1,10 +1,10 @@
 //! Features that the sizes of files need, and the revision that features need.
 
+use crate::changes::{change_and_judge, of_features};
 use blockdev::MemDevice;
 use extant_testing::folded::debugfs;
 use extant_testing::image::fragmented;
-use extant_testing::verdict;
-use extant_tune::{Error, TuneOptions};
+use extant_tune::Error;
 
 /// Linux limits files to 2^32 sectors without `huge_file`, and does not open larger ones, even if they are holes.
 #[test]
@@ -18,11 +18,7 @@ fn huge_file_stays_if_a_file_of_holes_is_larger_than_two_tebibytes() {
         let request = format!("sif small03 size {size}\n");
         debugfs(&path, request.as_bytes());
         let device = MemDevice::from_bytes(&std::fs::read(&path).unwrap());
-        let options = TuneOptions {
-            features: "^huge_file".into(),
-            ..TuneOptions::default()
-        };
-        extant_tune::plan(&device, &options).map(|plan| plan.after)
+        extant_tune::plan(&device, &of_features("^huge_file")).map(|plan| plan.after)
     };
     for args in [
         &["-t", "ext4"][..],
@@ -44,13 +40,8 @@ fn large_file_goes_together_with_the_reserved_descriptors() {
     needs::tools!("mke2fs");
     let bytes = fragmented("16M", &["-t", "ext4", "-b", "4096"]).unwrap();
     let device = MemDevice::from_bytes(&bytes);
-    let cleared = |features: &str| {
-        let options = TuneOptions {
-            features: features.into(),
-            ..TuneOptions::default()
-        };
-        extant_tune::plan(&device, &options).map(|plan| plan.after)
-    };
+    let cleared =
+        |features: &str| extant_tune::plan(&device, &of_features(features)).map(|plan| plan.after);
     let refused = cleared("^large_file");
     assert!(
         matches!(&refused, Err(Error::Refused(text)) if text.contains("inode 7 uses large_file")),
@@ -65,14 +56,6 @@ fn a_feature_makes_the_revision_dynamic() {
     needs::tools!("mke2fs", "e2fsck");
     let device = MemDevice::from_bytes(&fragmented("8M", &["-r", "0"]).unwrap());
     for features in ["dir_index,has_journal", "extent,metadata_csum"] {
-        let options = TuneOptions {
-            features: features.into(),
-            now: 1_700_000_000,
-            ..TuneOptions::default()
-        };
-        let plan = extant_tune::plan(&device, &options).unwrap();
-        plan.writes.write(&device, None, None).unwrap();
-        let (clean, text) = verdict::judge(&device);
-        assert!(clean, "{features}: {text}");
+        change_and_judge(&device, &of_features(features));
     }
 }

@@ -3,13 +3,13 @@
 mod list;
 
 use crate::bases::{Base, KINDS};
+use crate::common::on_all_cores;
 use crate::walk;
 use blockdev::{BlockDevice, MemDevice};
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::{GroupNr, InodeNr, dir_entry, inode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Mutex;
 
 pub use list::DAMAGES;
 
@@ -56,17 +56,10 @@ pub struct Damage {
 
 /// Calls a function with the number of each base whose journal is empty, on all processors.
 pub fn each_base(f: impl Fn(usize) + Sync) {
-    let clean = (0..KINDS.len()).filter(|&n| !KINDS[n].dirty);
-    let waiting = Mutex::new(clean.collect::<Vec<_>>());
-    let next = || waiting.lock().unwrap().pop();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(n) = next() {
-                    f(n);
-                }
-            });
+    on_all_cores(1, 0..KINDS.len() as u64, |n| {
+        let n = n as usize;
+        if !KINDS[n].dirty {
+            f(n);
         }
     });
 }

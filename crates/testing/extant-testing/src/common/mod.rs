@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Returns true if a tool is available: see [`needs`].
 #[track_caller]
@@ -54,6 +54,31 @@ pub fn seeds(first: u64, short: u64, long: u64) -> Range<u64> {
     let count = asked("EXTANT_SEEDS").unwrap_or(if torture() { long } else { short });
     let first = asked("EXTANT_FIRST_SEED").unwrap_or(first);
     first..first + count
+}
+
+/// Calls a function with each number, by some threads for each core. Returns the results in any order.
+pub fn on_all_cores<T: Send>(
+    per_core: usize,
+    numbers: Range<u64>,
+    each: impl Fn(u64) -> T + Sync,
+) -> Vec<T> {
+    let (next, results) = (AtomicU64::new(numbers.start), Mutex::new(Vec::new()));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..per_core * cores {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= numbers.end {
+                        return;
+                    }
+                    let result = each(number);
+                    results.lock().unwrap().push(result);
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap()
 }
 
 const UUID: &str = "6d1c2d3e-4f50-4172-8394-a5b6c7d8e9fa";

@@ -6,19 +6,14 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
+fn without_checksums() -> Option<Scratch> {
+    let features = "^metadata_csum,^uninit_bg";
+    Scratch::mke2fs("16M", &["-t", "ext4", "-b", "1024", "-O", features])
+}
+
 /// Returns an image without checksums in which `/a/b/loop` is `/a` again, and `/twice` is `/a/b`.
 pub fn with_loops() -> Option<Scratch> {
-    let s = Scratch::mke2fs(
-        "16M",
-        &[
-            "-t",
-            "ext4",
-            "-b",
-            "1024",
-            "-O",
-            "^metadata_csum,^uninit_bg",
-        ],
-    )?;
+    let s = without_checksums()?;
     s.ok(&["mkdir", "-p", ":/a/b", ":/other"]);
     let ino = |path: &str| s.debugfs(&format!("stat {path}"));
     let number = |text: String| {
@@ -103,17 +98,7 @@ fn parents_that_go_in_a_circle_have_an_end() {
 
 #[test]
 fn damage_is_said_and_shown() {
-    let Some(s) = Scratch::mke2fs(
-        "16M",
-        &[
-            "-t",
-            "ext4",
-            "-b",
-            "1024",
-            "-O",
-            "^metadata_csum,^uninit_bg",
-        ],
-    ) else {
+    let Some(s) = without_checksums() else {
         return;
     };
     s.ok(&["mkdir", ":/d"]);

@@ -1,6 +1,6 @@
 //! Worker processes, and the process that watches them.
 
-use crate::bases::{self, Base, KINDS};
+use crate::bases::{self, KINDS};
 use crate::image::metadata;
 use crate::images::mutant::Mutant;
 use crate::mutate::Targets;
@@ -59,7 +59,7 @@ impl WorkShare {
             }
         }));
         let scratch = self.dir.join(format!("worker{}", std::process::id()));
-        let bases: Vec<_> = (0..KINDS.len()).map(|n| Base::load(&self.dir, n)).collect();
+        let bases = bases::load_all(&self.dir);
         let targets: Vec<_> = bases
             .iter()
             .map(|b| Targets::new(&b.map, b.block, metadata(&b.device, b.block)))

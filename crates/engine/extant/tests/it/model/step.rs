@@ -80,6 +80,12 @@ pub fn code<T>(result: extant::Result<T>) -> Answer<T> {
 
 const RW: OpenOptions = OpenOptions::new().read(true).write(true);
 
+/// Creates an empty file.
+fn create(v: &Volume, path: &str) -> extant::Result<()> {
+    v.open_file_with(path, &RW.create_new(true).mode(0o600))
+        .map(drop)
+}
+
 /// Runs one operation on both and compares the answers.
 pub fn step(op: &Op, subject: &mut Subject, model: &mut Model) {
     let v = subject.volume().clone();
@@ -311,20 +317,7 @@ pub fn step(op: &Op, subject: &mut Subject, model: &mut Model) {
                     assert_eq!(code(v.remove_file(&path)), model.remove_file(&path));
                 } else {
                     let expected = model.open(&path, true, true, false, 0o600).map(drop);
-                    assert_eq!(
-                        code(
-                            v.open_file_with(
-                                &path,
-                                &OpenOptions::new()
-                                    .read(true)
-                                    .write(true)
-                                    .create_new(true)
-                                    .mode(0o600)
-                            )
-                            .map(drop)
-                        ),
-                        expected
-                    );
+                    assert_eq!(code(create(&v, &path)), expected);
                 }
             }
         }
@@ -430,20 +423,8 @@ pub fn list_while_changing(v: &Volume, model: &mut Model, dir: &str, step: usize
         round += 1;
         assert!(round < 10_000, "the listing does not end");
         let come = format!("{dir}/comes{}", round % 5);
-        assert_eq!(
-            code(
-                v.open_file_with(
-                    &come,
-                    &OpenOptions::new()
-                        .read(true)
-                        .write(true)
-                        .create_new(true)
-                        .mode(0o600)
-                )
-                .map(drop)
-            ),
-            model.open(&come, true, true, false, 0o600).map(drop)
-        );
+        let expected = model.open(&come, true, true, false, 0o600).map(drop);
+        assert_eq!(code(create(v, &come)), expected);
         let go = format!("{dir}/comes{}", (round + 2) % 5);
         assert_eq!(code(v.remove_file(&go)), model.remove_file(&go));
         if round % 7 == 0 {

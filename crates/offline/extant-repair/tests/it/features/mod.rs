@@ -4,7 +4,7 @@
 mod bases;
 mod breaking;
 
-use crate::it::common::{Rng, seeds, write_image};
+use crate::it::common::{Rng, on_all_cores, seeds, write_image};
 use crate::it::debugfs::{Image, NOW, files_in};
 use crate::it::mounted::able;
 use crate::it::verdict;
@@ -14,8 +14,6 @@ use breaking::Parts;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Percentage of the mutants mended by e2fsck that a repair must mend without keeping fewer files.
 const LEAST: u64 = 97;
@@ -88,25 +86,10 @@ const THREADS: usize = 20;
 
 /// Judges mutants on all cores; those that e2fsck does not mend are left out.
 fn judge_all(bases: &[Base], seeds: std::ops::Range<u64>) -> Vec<Outcome> {
-    let (next, all) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS * cores {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let base = &bases[(seed % bases.len() as u64) as usize];
-                    if let Some(outcome) = judge_one(base, seed) {
-                        all.lock().unwrap().push(outcome);
-                    }
-                }
-            });
-        }
+    let judged = on_all_cores(THREADS, seeds, |seed| {
+        judge_one(&bases[(seed % bases.len() as u64) as usize], seed)
     });
-    all.into_inner().unwrap()
+    judged.into_iter().flatten().collect()
 }
 
 fn judge_one(base: &Base, seed: u64) -> Option<Outcome> {
