@@ -540,7 +540,7 @@ pub unsafe extern "C" fn extant_pwritev(
         // SAFETY: bytes in each vector.
         let bytes = |vector: &IoVec| unsafe { border::bytes(vector.base, vector.len) };
         if file.appends() && vectors.len() > 1 {
-            // One write, so that no write of another thread comes between the buffers.
+            // A single write keeps writes of other threads out from between the buffers.
             let whole = vectors.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
             let whole = whole.concat();
             file.write_all_at(&whole, offset)?;

@@ -1,9 +1,9 @@
 //! Command lines in the manner of getopt(3): letters alone or combined, values attached or in the next word, operands
 //! anywhere.
 //!
-//! The crate lexopt does not take its place: it removes a `=` before an attached value, which getopt(3) passes on as
-//! part of it (`-L=x` is the label `=x`), and it knows long options, which these programs do not have. The letters and
-//! the texts of errors would remain here.
+//! The crate lexopt cannot replace this module. It removes a `=` before an attached value, which getopt(3) passes on as
+//! part of the value (`-L=x` is the label `=x`). It accepts long options, which these programs do not have. The letters
+//! and the texts of errors would remain here.
 
 use crate::refusal::Refusal;
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,7 @@
-//! The cost of a lock and its release beside parking_lot and std, as ratios to parking_lot's lock of the same kind:
+//! The cost of a lock and its release, compared with parking_lot and std, as ratios to parking_lot's lock of the same kind:
 //! `cargo bench -p lockmeter`.
 //!
-//! One thread takes the locks, which nobody else holds. The rows of a table are measured in turn, and the median of all rounds counts. The
+//! One thread takes the locks, which nobody else holds. The rows of a table alternate, and the median of all rounds counts. The
 //! lock of a row guards one number, which each hold increments or reads.
 
 use lockmeter::lock_class;
@@ -36,7 +36,7 @@ fn metered<'a>(name: &'static str, turn: impl Fn() + 'a) -> Row<'a> {
     }
 }
 
-/// Measures the rows in turn, and prints them as ratios to the first.
+/// Measures the rows alternately, and prints them as ratios to the first.
 fn table(title: &str, rows: &[Row<'_>]) {
     let mut times = vec![Vec::new(); rows.len()];
     for _ in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! Counters and locks beside those of std, parking_lot, crossbeam and thread_local, as ratios to the first row of a
+//! Counters and locks, compared with those of std, parking_lot, crossbeam and thread_local, as ratios to the first row of a
 //! table: `cargo bench -p extant-percpu`.
 //!
 //! Each table is measured with one thread, and with a thread for each CPU. All threads do the same work on one object. The
@@ -44,7 +44,7 @@ fn measured(work: &(dyn Fn(u32) + Sync), threads: usize) -> f64 {
     })
 }
 
-/// Measures the rows in turn, and prints them as ratios to the first.
+/// Measures the rows alternately, and prints them as ratios to the first.
 fn table(title: &str, rows: &[Row<'_>]) {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     for threads in [1, cpus] {

@@ -218,7 +218,7 @@ impl Rescue<'_> {
         }
     }
 
-    /// Lists all images that the journal still has, also those that were already written home.
+    /// Lists all images in the journal, also images that were already written home.
     fn old_blocks(&self) -> Option<OldBlocks> {
         let place = |logical: u32| self.journal.at(logical);
         let sb = Superblock::parse(&self.block(place(0)?)?).ok()?;

@@ -47,7 +47,7 @@ fn open(url: &NbdUrl, options: &Options, limit: Duration) -> io::Result<(Connect
 }
 
 impl Connections {
-    /// Opens as many connections as the options and the server allow. One is enough.
+    /// Opens the number of connections that the options and the server allow. One is enough.
     pub(crate) fn open(
         url: &NbdUrl,
         options: &Options,

@@ -92,7 +92,7 @@ fn ending_of(path: &Path) -> String {
     ending.unwrap_or_default().to_ascii_lowercase()
 }
 
-/// Returns a name for a raw image in place of one with another suffix.
+/// Returns the name with the suffix of a raw image instead of another suffix.
 fn raw_name(path: &Path) -> PathBuf {
     let raw = path.with_extension("");
     match raw.extension() {

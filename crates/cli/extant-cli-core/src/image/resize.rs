@@ -325,7 +325,7 @@ fn wanted(args: &ResizeArgs, device: &dyn BlockDevice) -> Result<NewSize> {
     }
 }
 
-/// Writes the new volume, and then removes what is behind it if `shortens` is set.
+/// Writes the new volume. If `shortens` is set, truncates the file behind the volume afterwards.
 fn write(
     args: &ResizeArgs,
     plan: &Plan,

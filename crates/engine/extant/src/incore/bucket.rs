@@ -204,7 +204,7 @@ impl Bucket {
         Some(entry)
     }
 
-    /// Splits the names by their hash. The lower half of the interval keeps its memory. The upper half gets as much:
+    /// Splits the names by their hash. The lower half of the interval keeps its memory. The upper half gets the same amount:
     /// about the size that both halves will have at the next split. The bucket itself is left without names.
     pub(super) fn split(&mut self, is_high: impl Fn(NameHash) -> bool) -> [Self; 2] {
         let gone = Self {

@@ -38,7 +38,7 @@ fn the_name_of_an_image_is_its_format_or_it_is_refused() {
     s.ok(&["mkfs", "@raw.gz", "--format", "raw", "--size", "8M", "-q"]);
 }
 
-/// Disks of virtual machines that are not read, by what is in them and not by their names.
+/// Unsupported disks of virtual machines are recognized by their contents, not by their names.
 #[test]
 fn disks_that_are_not_read_are_named() {
     needs::tools!("qemu-img");

@@ -145,7 +145,7 @@ fn a_silent_server_fails_a_command_in_time() {
     let (ran, took) = end(child, began);
     assert_eq!(ran.code, Some(130), "{}", ran.stderr);
     is_between(took, 0, 60);
-    // A server that goes on after longer than the usual time is waited for.
+    // The command waits for a server that continues after more than the usual time.
     signal(&server.0, Signal::CONT);
     s.ok(&["check", &url]);
     signal(&server.0, Signal::STOP);
@@ -172,7 +172,7 @@ fn a_server_that_is_gone_fails_a_command_in_time() {
         ran.stderr
     );
     is_between(took, 2, 60);
-    // A command waits longer than the usual 8 seconds for a server that comes back.
+    // A command waits more than the usual 8 seconds for a server that restarts.
     let (server, url) = serve(&s, "disk", &[]);
     let child = importing(&s, &url, "never");
     drop(server);

@@ -347,8 +347,8 @@ fn fragments_are_counted() {
     assert_eq!(f["worst_inode"], stat[0]["ino"]);
 }
 
-/// An inode whose block map leads to one address block a thousand times, and each entry of that block to another one
-/// again: as many blocks as a file can have, in three blocks of the image.
+/// The block map of an inode leads to the same address block a thousand times, and each entry of that block leads there again. Three
+/// blocks of the image look like a file of the maximum size.
 #[test]
 fn a_map_that_goes_in_a_circle_ends() {
     needs::tools!("debugfs");

@@ -183,7 +183,7 @@ fn a_mount_ends_without_its_server() {
     });
 }
 
-/// A mount waits for a server that starts later than the mount, and for one that comes back after longer than the usual 8 seconds.
+/// A mount waits for a server that starts later than the mount, and for one that restarts after more than the usual 8 seconds.
 #[test]
 fn a_mount_waits_for_its_server() {
     needs::tools!("qemu-nbd", "e2fsck");
@@ -234,7 +234,7 @@ fn a_slow_server_gets_the_last_writes() {
     });
 }
 
-/// A program goes on with a detached mount, however slow the server is.
+/// A program continues on a detached mount, however slow the server is.
 #[test]
 fn a_detached_mount_on_a_slow_server_is_used() {
     needs::tools!("nbdkit", "e2fsck");
