@@ -227,7 +227,7 @@ impl Image {
             return match ext4_image::mark(self.device())? {
                 Some(mark) => Err(Failure {
                     errno: EBUSY,
-                    text: format!("a change was interrupted: extant undo takes it back ({mark})"),
+                    text: format!("a change was interrupted: extant undo reverts it ({mark})"),
                 }),
                 None => Ok(None),
             };

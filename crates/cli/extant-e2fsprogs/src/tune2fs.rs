@@ -18,7 +18,10 @@ use std::path::Path;
 pub(super) const DUMPE2FS: Options = Options {
     without: &[
         ('i', "an image of e2image -r or -Q is listed without it"),
-        ('m', "the lines of -h tell who has a volume under mmp"),
+        (
+            'm',
+            "the lines of -h show which host has claimed a volume with mmp",
+        ),
     ],
     ..Options::of("hfVbgmxo:i:")
 };

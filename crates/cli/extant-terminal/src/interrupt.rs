@@ -131,7 +131,7 @@ fn listen() -> Result<()> {
                 std::process::exit(130);
             }
             Work::Finishes => note(
-                "interrupted: the change is being finished; a second signal ends it, and the next command takes it back",
+                "interrupted: the change is being finished; a second signal stops it, and the next command reverts it",
             ),
         }
         true

@@ -58,9 +58,7 @@ pub enum FormatError {
     #[error("unsupported incompatible feature: {0}")]
     Incompatible(String),
     /// A change in place is under way or was interrupted; the place of its undo file.
-    #[error(
-        "a change in place was interrupted: `extant undo IMAGE` takes it back (undo file: {0})"
-    )]
+    #[error("a change in place was interrupted: `extant undo IMAGE` reverts it (undo file: {0})")]
     Interrupted(String),
     /// A rule broken, and where.
     #[error("corrupt: {what} at {at}")]

@@ -155,7 +155,7 @@ impl Classic {
     fn serve(&self, channel: &OwnedFd, message: &[u8], output: &mut [u8]) -> bool {
         let Ok((header, body)) = decode::header(message) else {
             self.shared
-                .fail(io::Error::other("the kernel's message is no request"));
+                .fail(io::Error::other("the kernel's message is not a request"));
             return false;
         };
         if let Some(result) = self.shared.serve(&header, Body::Joined(body), output) {

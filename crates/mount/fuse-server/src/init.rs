@@ -73,7 +73,7 @@ fn version_only() -> InitOut {
 }
 
 fn parse(message: &[u8]) -> io::Result<(u64, InitIn, KernelOffer)> {
-    let broken = || io::Error::other("the kernel's first message is no INIT");
+    let broken = || io::Error::other("the kernel's first message is not INIT");
     let (header, body) = decode::header(message).map_err(|_| broken())?;
     if header.opcode != opcode::INIT {
         return Err(broken());

@@ -40,12 +40,12 @@ pub enum Error {
     },
     /// A block device has too few free blocks in one run for the old bytes.
     #[error(
-        "no free run of {0} bytes on the device for what takes the change back: name an undo file on another file system, \
+        "no free run of {0} bytes on the device for the undo record: name an undo file on another file system, \
          by --undo FILE, or -z FILE under the names of e2fsprogs"
     )]
     NoRoomForUndo(u64),
     /// A write failed. The old image is restored.
-    #[error("{0}: the change was taken back, and the image is as before")]
+    #[error("{0}: the change was reverted, and the image is as before")]
     TakenBack(#[source] io::Error),
     /// A write failed, and the old image could not be restored.
     #[error("{why}: the image is half changed: `{}` restores it", undo_line(.undo.as_deref()))]

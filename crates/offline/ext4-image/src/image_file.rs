@@ -164,7 +164,7 @@ impl ImageFile {
             })?;
         let meta = file.metadata()?;
         if !meta.is_file() {
-            return Err(untrusted("it is no regular file".into()));
+            return Err(untrusted("it is not a regular file".into()));
         }
         let me = rustix::process::geteuid().as_raw();
         if meta.uid() != me && !self.owners.contains(&meta.uid()) {

@@ -237,7 +237,7 @@ impl Undo {
             .read_to_end(&mut bytes)?;
         // An image that is taken for an undo file is not read whole.
         if bytes.iter().any(|&b| b != 0) && !bytes.starts_with(MAGIC) {
-            return Err(bad("it is no undo file"));
+            return Err(bad("it is not an undo file"));
         }
         // Compare the length in the head with that of the file before the records are read.
         if bytes.starts_with(MAGIC) {
@@ -278,7 +278,7 @@ impl Undo {
             return if blockdev::is_zero(bytes) {
                 Ok(None)
             } else {
-                Err(bad("it is no undo file"))
+                Err(bad("it is not an undo file"))
             };
         };
         if blockdev::is_zero(head) {
@@ -336,7 +336,7 @@ impl Undo {
                 if !old.starts_with(now) && sum(now) != *new {
                     let at = record.offset + i as u64 * SECTOR;
                     return Err(Error::Undo(format!(
-                        "the image was changed since, at byte {at}: --force takes it back all the same"
+                        "the image has changed since, at byte {at}: --force restores it anyway"
                     )));
                 }
             }

@@ -297,7 +297,7 @@ impl GroupCounts<'_> {
             let in_use = all.iter().filter(|&&bit| bitmap::test(wanted, bit)).count();
             let number = self.name_bit(rule, first);
             format!(
-                "{in_use} in use are said to be free, {} free to be in use; the first is {number}",
+                "{in_use} used ones are marked as free, {} free ones as used; the first is {number}",
                 all.len() - in_use
             )
         });

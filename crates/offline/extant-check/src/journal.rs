@@ -132,7 +132,7 @@ pub(crate) fn runs(volume: &Volume<'_>, ino: InodeNr) -> Result<Vec<Run>, Format
     let core = inode::decode_core(&raw, geo, ino)?;
     let encrypted = core.flags & inode::flags::ENCRYPT != 0;
     if core.links == 0 || core.file_type() != Some(FileType::Regular) || encrypted {
-        return Err(bad("no regular file"));
+        return Err(bad("not a regular file"));
     }
     let blocks = core.size / u64::from(geo.block_size);
     if blocks < u64::from(jbd2::MIN_BLOCKS) {

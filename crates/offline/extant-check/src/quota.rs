@@ -53,7 +53,7 @@ fn read(check: &Check<'_>, kind: QuotaKind, ino: InodeNr) -> Result<QuotaFile, F
     let raw = crate::state::read_record(check, ino).ok_or_else(|| corrupt("its inode"))?;
     let core = inode::decode_verified(&raw, geo, ino)?;
     if core.file_type() != Some(FileType::Regular) || core.links == 0 {
-        return Err(corrupt("a quota file that is no regular file"));
+        return Err(corrupt("a quota file that is not a regular file"));
     }
     if core.flags & flags::INLINE_DATA != 0 {
         return Err(corrupt("a quota file inside its inode"));

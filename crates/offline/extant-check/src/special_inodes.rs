@@ -131,7 +131,7 @@ fn resize_map(check: &Check<'_>, subject: &Subject<'_>) -> Result<BlockNr, &'sta
         return Err("its record is short");
     };
     if subject.core.links == 0 || subject.core.file_type() != Some(FileType::Regular) {
-        return Err("it is no regular file");
+        return Err("it is not a regular file");
     }
     if subject.has(flags::EXTENTS) {
         return Err("it is mapped by extents");
@@ -190,7 +190,7 @@ fn check_orphan_file(check: &Check<'_>) {
         return tell("its inode is damaged".into());
     };
     if core.links == 0 || core.file_type() != Some(FileType::Regular) {
-        return tell("it is no regular file".into());
+        return tell("it is not a regular file".into());
     }
     let seed = check.volume.seed(ino, core.generation);
     let Ok(root) = inode::i_block(&raw) else {

@@ -131,7 +131,7 @@ impl Unpacked {
             n if n.is_multiple_of(1 << 30) => format!("{} GiB", n >> 30),
             n => format!("{n} bytes"),
         };
-        format!("is decompressed only up to {most}: decompress it to a file of its own")
+        format!("is decompressed only up to {most}: decompress it to a file")
     }
 }
 

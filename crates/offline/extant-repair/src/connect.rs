@@ -18,7 +18,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
             session,
             InodeNr::ROOT,
             InodeNr::ROOT,
-            "the root directory is made anew",
+            "the root directory is rebuilt",
         )?;
     }
     let mut homeless: Vec<InodeNr> = unreached(session).into_iter().map(InodeNr).collect();

@@ -49,7 +49,7 @@ impl LeafRead {
         self.bad.get_or_insert_with(what);
     }
 
-    /// Notes what is lost with a name that leads to no file.
+    /// Notes the loss of a name that leads to no file.
     fn remove_name_of(&mut self, session: &Session<'_, '_>, target: InodeNr) {
         match target_use(session, target) {
             TargetUse::Free => {}
@@ -68,7 +68,7 @@ impl LeafRead {
         place: impl Display,
         why: &str,
     ) -> bool {
-        let yes = session.ask(place, format!("it is written anew: {why}"), self.lost);
+        let yes = session.ask(place, format!("it is rewritten: {why}"), self.lost);
         if !yes {
             session.named_empty_inodes.extend(&self.empty_inodes);
         }

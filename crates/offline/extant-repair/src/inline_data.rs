@@ -37,7 +37,7 @@ pub(crate) fn mend(
     if inline.is_none() {
         let loses = (record.core.size > inode::I_BLOCK_SIZE as u64)
             .then_some("what did not fit into the first part of the inode");
-        let text = "the attribute for its data is made anew, empty";
+        let text = "the attribute for its data is replaced by an empty one";
         if session.ask(record.place(), text, loses) && !add_attribute(session, record, true) {
             let text = "its attributes make room for the attribute of its data";
             let loses = Some("the attributes inside it");

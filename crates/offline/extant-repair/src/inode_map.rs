@@ -85,7 +85,7 @@ pub(crate) fn map(
         .then_some("what was mapped by the damaged part");
     if session.ask(
         record.place(),
-        format!("its mapping is written anew: {why}"),
+        format!("its mapping is rewritten: {why}"),
         loses,
     ) {
         let extents = map.extents.clone();

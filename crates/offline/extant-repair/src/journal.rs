@@ -253,7 +253,7 @@ fn empty(
         return give_up(session, ino);
     }
     let loses = Some("transactions that were in it");
-    if !session.ask("journal", "it is made anew, empty", loses) {
+    if !session.ask("journal", "it is replaced by an empty one", loses) {
         return Ok(false);
     }
     let mut features = jbd2::Features::default();

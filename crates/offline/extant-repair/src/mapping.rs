@@ -200,7 +200,7 @@ impl Reader<'_, '_, '_> {
         }
         let known = wild <= good || wild <= MOST_WILD;
         if !known {
-            self.map.tell("an address block that is none");
+            self.map.tell("a block that is not a valid indirect block");
         }
         known
     }

@@ -56,7 +56,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let text = match mmp::state(&bytes, seed) {
         Ok(MmpState::Clean) => return Ok(()),
         Ok(_) => "its block says that nobody has the volume",
-        Err(_) => "its block is written anew",
+        Err(_) => "its block is rewritten",
     };
     if !session.ask("mmp", text, None) {
         return Ok(());

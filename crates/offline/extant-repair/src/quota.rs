@@ -99,7 +99,7 @@ fn one(
             (file, false)
         }
         Err(error) => {
-            let text = format!("it is made anew ({error})");
+            let text = format!("it is rebuilt ({error})");
             if !session.ask(place, text, Some("limits of what may be used")) {
                 return Ok(());
             }

@@ -39,7 +39,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     if same
         || !session.ask(
             "inode 7",
-            "the map of reserved descriptors is made anew",
+            "the map of reserved descriptors is rebuilt",
             None,
         )
     {

@@ -208,7 +208,7 @@ fn recounted(mut sb: RawSuperblock) -> Option<RawSuperblock> {
     Some(sb)
 }
 
-/// Returns the superblock with as many blocks as the device has, if its count is larger.
+/// Returns the superblock with the number of blocks of the device, if its count is larger.
 fn sized(mut sb: RawSuperblock, len: u64) -> Option<RawSuperblock> {
     let blocks = len / u64::from(sb.block_size()?);
     let longer = sb.blocks_count() > blocks;

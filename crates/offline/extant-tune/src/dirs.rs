@@ -90,7 +90,7 @@ pub(crate) fn follow(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
     if count > 0 {
         image.tell(
             "directories",
-            format!("{count} are made anew: {before} blocks become {after}"),
+            format!("{count} are rebuilt: {before} blocks become {after}"),
         );
     }
     Ok(())
@@ -189,7 +189,7 @@ fn rebuild(
 ) -> Result<Option<u64>, Error> {
     if core.flags & flags::CASEFOLD != 0 && core.flags & flags::ENCRYPT != 0 {
         return refused(format!(
-            "directory {ino} is encrypted and ignores case, and such a one is not made anew yet"
+            "directory {ino} is encrypted and ignores case: such directories cannot be rebuilt yet"
         ));
     }
     let (names, parent) = names(image, ino, core, &map)?;

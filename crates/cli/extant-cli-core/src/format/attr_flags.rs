@@ -154,7 +154,7 @@ impl std::str::FromStr for FlagChange {
             Some('+') if bits != 0 => Ok(Self::Add(bits)),
             Some('-') if bits != 0 => Ok(Self::Remove(bits)),
             Some('=') => Ok(Self::Set(bits)),
-            _ => bail!("{text} is no change of flags: write +i, -ad or =A"),
+            _ => bail!("{text} is not a change of flags: write +i, -ad or =A"),
         }
     }
 }

@@ -81,7 +81,10 @@ impl OwnerSpec {
     pub fn resolve(&self, volume: &Volume) -> Result<Owner> {
         self.resolve_by("the image's ", |path| {
             let size = volume.metadata(path)?.len();
-            ensure!(size <= LARGEST, "{size} bytes are no file of accounts");
+            ensure!(
+                size <= LARGEST,
+                "{size} bytes are too many for a file of accounts"
+            );
             Ok(volume.read(path)?)
         })
     }

@@ -105,7 +105,7 @@ fn not_of_others(image: &Path) -> Result<()> {
     let name = image.display();
     Err(advised(
         format_args!("{name}: a change is under way, or was interrupted"),
-        format_args!("if nobody else has the export, extant undo '{name}' takes it back"),
+        format_args!("if nobody else has the export, extant undo '{name}' reverts it"),
     ))
 }
 
@@ -136,7 +136,7 @@ pub fn take_back_from(image: &Path, file: &ImageFile, device: &dyn BlockDevice) 
         None => undo.display().to_string(),
     };
     output::note(format!(
-        "{}: an interrupted change was taken back (undo file: {undo})",
+        "{}: an interrupted change was reverted (undo file: {undo})",
         image.display()
     ));
     Ok(true)
@@ -161,7 +161,7 @@ pub fn after_failure<D>(image: &Path, device: D, error: impl Into<anyhow::Error>
         take_back_from(image, &image_file(image)?, &device)
     };
     match again() {
-        Ok(true) => anyhow!("{why}: the change was taken back, and the image is as before"),
+        Ok(true) => anyhow!("{why}: the change was reverted, and the image is as before"),
         // The error names the undo file.
         _ => error,
     }

@@ -108,7 +108,7 @@ fn start(name: &str, address: &str, access: Access) -> Result<(UnixStream, Child
     let child = child.map_err(|error| match error.kind() {
         ErrorKind::NotFound => advised(
             format_args!("{name}: needs the program {PROGRAM}, which is not installed"),
-            format_args!("install it beside extant, or name its path in {VARIABLE}"),
+            format_args!("install it next to extant, or name its path in {VARIABLE}"),
         ),
         _ => anyhow!("{}: {error}", program.display()),
     })?;

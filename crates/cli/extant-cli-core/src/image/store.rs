@@ -197,7 +197,7 @@ fn bytes(text: &str) -> Result<Part> {
             _ => bail!("@{text}: write @offset=1M,size=2G"),
         };
         if slot.replace(size(number)?).is_some() {
-            bail!("@{text}: {field} is said twice");
+            bail!("@{text}: {field} is given twice");
         }
     }
     Ok(Part::Bytes {

@@ -151,7 +151,7 @@ impl Tree {
     pub fn page(&self, page: u64) -> Result<Vec<Sum>> {
         let bytes = self.raw_page(page)?;
         if self.complete && sum(&bytes) != self.page_sum(page) {
-            bail!("the checksums beside the image are damaged: remove them");
+            bail!("the checksums next to the image are damaged: remove them");
         }
         Ok(bytes.as_chunks().0.to_vec())
     }

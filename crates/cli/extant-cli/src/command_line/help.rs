@@ -30,10 +30,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     ("Repair images", &["repair", "undo", "rescue"]),
     ("Change properties and layout", &["tune", "trim", "defrag"]),
-    (
-        "Copy only the blocks that differ",
-        &["push", "pull"],
-    ),
+    ("Copy only the blocks that differ", &["push", "pull"]),
     (
         "Mount images, also without root",
         &[

@@ -485,7 +485,7 @@ fn check_verity(args: &Args) -> Result<()> {
     if let Some(Some(tree)) = &args.verity {
         ensure!(
             std::path::absolute(tree)? != std::path::absolute(image)?,
-            "{}: the hash tree needs a file of its own: --verity alone puts it behind the file system",
+            "{}: the hash tree needs a separate file: --verity alone puts it behind the file system",
             tree.display()
         );
         ensure!(
@@ -511,7 +511,7 @@ fn check_kind(
     );
     ensure!(
         is_file || !formatted,
-        "{shown}: is written as it is: --format is for files of their own",
+        "{shown}: is written as it is: --format is for separate files",
     );
     ensure!(
         args.verity.is_none() || (is_file && !formatted),
@@ -522,7 +522,7 @@ fn check_kind(
 
 fn no_verity(image: &Path) -> String {
     format!(
-        "{}: --verity is for raw images in files of their own: use veritysetup on a device",
+        "{}: --verity is for raw images in separate files: use veritysetup on a device",
         image.display()
     )
 }

@@ -191,7 +191,7 @@ fn not_itself(source: &Path, image: &Path) -> Result<()> {
     };
     ensure!(
         id(source) != id(image) || store::split(source).is_some(),
-        "{}: is to be made from itself: nothing was written",
+        "{}: the image is also its source: nothing was written",
         source.display()
     );
     Ok(())

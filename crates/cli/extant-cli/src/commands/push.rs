@@ -433,7 +433,7 @@ impl Copy<'_> {
             let bytes = self.read(at, len)?.unwrap_or_else(|| vec![0; len]);
             if sums::sum(&bytes) != *wanted {
                 bail!(
-                    "{}: the bytes at {at} do not match the checksums beside the image, or it is being changed",
+                    "{}: the bytes at {at} do not match the checksums next to the image, or it is being changed",
                     self.src.display()
                 );
             }

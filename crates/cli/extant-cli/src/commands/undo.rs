@@ -104,7 +104,7 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
     };
     let told_of = |error: Error| match error {
         // The messages of these two errors already name the file.
-        Error::Untrusted { .. } => anyhow::anyhow!("{error}: --force takes it all the same"),
+        Error::Untrusted { .. } => anyhow::anyhow!("{error}: --force trusts it anyway"),
         Error::Io(error) => anyhow::anyhow!("{error}"),
         error => anyhow::Error::new(error).context(shown()),
     };
@@ -121,7 +121,7 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
     let Some(undo) = undo else {
         // An image begins with zeros, like an unfinished undo file.
         if is_image(file) {
-            bail!("{}: undo file: it is no undo file", shown());
+            bail!("{}: not an undo file", shown());
         }
         return told(
             image,

@@ -61,7 +61,7 @@ pub(super) fn super_options(field: &str, value: &[u8]) -> Result<Option<TuneOpti
     let said = text(value)?;
     let word = || number(said).map_err(|e| anyhow!(e));
     let short = || -> Result<u16> {
-        let bad = || anyhow!("{said}: no number of 16 bits");
+        let bad = || anyhow!("{said}: not a number of 16 bits");
         u16::try_from(word()?).map_err(|_| bad())
     };
     let mut extended = |name: &str| values::extended(&format!("{name}={said}"), &mut options);

@@ -57,7 +57,7 @@ pub(super) fn answer(called: &Called) -> Answered {
     };
     let writes = taken.has('w');
     if writes && let Some(letter) = ['c', 'n'].into_iter().find(|letter| taken.has(*letter)) {
-        return Err(refuse(format!("-{letter} goes not with -w")));
+        return Err(refuse(format!("-{letter} cannot be combined with -w")));
     }
     // -c skips the bitmaps, and therefore the journal. -n and -D have no effect: damage is reported and never ends a
     // request.

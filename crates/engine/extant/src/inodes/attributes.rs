@@ -440,7 +440,9 @@ impl Inodes {
         let wanted = changed_flags(old, new);
         let settable = flags::USER_MODIFIABLE & !flags::EXTENTS;
         if flags::of_type(inode.ftype, new & settable) != new & settable {
-            return Err(Error::Unsupported("a flag that this type of inode has not"));
+            return Err(Error::Unsupported(
+                "a flag that this type of inode cannot have",
+            ));
         }
         // Not even root changes other flags of an inode that stays immutable.
         let rest = (old ^ wanted) & !flags::IMMUTABLE;

@@ -74,7 +74,7 @@ impl Space {
             None => Ok(()),
             Some(index) => {
                 let ino = self.store.geometry.inode_nr(group, index);
-                let what = "inode in use in the part of its table that is said to be unused";
+                let what = "inode in use in the part of its table that is marked as unused";
                 Err(Error::corrupt_inode(what, ino))
             }
         }

@@ -69,7 +69,7 @@ impl Engine {
         })?;
         if growth.new.groups > self.space.blocks.room() {
             return Err(Error::Unsupported(
-                "growing so much at once: mount it anew and grow on, or resize it unmounted",
+                "growing by this much at once: mount it again and continue, or resize it unmounted",
             ));
         }
         if growth.changed_blocks() > self.log.most() as u64 / 2 {

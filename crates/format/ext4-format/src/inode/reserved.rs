@@ -65,11 +65,11 @@ pub fn check(raw: &[u8], sb: &RawSuperblock, ino: InodeNr) -> Result<()> {
             (other != 0 || inline || attributes != 0)
                 .then_some("inode of bad blocks with more than a mapping")
         }
-        ino if is_named(sb, ino) => (!regular).then_some("named file that is no regular file"),
+        ino if is_named(sb, ino) => (!regular).then_some("named file that is not a regular file"),
         InodeNr::JOURNAL | USER_QUOTA | GROUP_QUOTA => {
             filled.then_some("file that the superblock does not name")
         }
-        BOOT_LOADER => (mode != 0 && !regular).then_some("boot loader that is no regular file"),
+        BOOT_LOADER => (mode != 0 && !regular).then_some("boot loader that is not a regular file"),
         InodeNr::RESIZE if !Features::of(sb).has_resize_inode() => {
             (mapped || mode != 0 && !regular).then_some("reserved descriptors without resize_inode")
         }

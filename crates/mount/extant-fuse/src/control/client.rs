@@ -71,7 +71,7 @@ impl Client {
         };
         match self.ask(command)? {
             Reply::Snapshot(len) => Ok(len),
-            _ => Err(bad("the answer is no snapshot")),
+            _ => Err(bad("the answer is not a snapshot")),
         }
     }
 
@@ -122,7 +122,7 @@ impl Client {
     pub fn fragments(&mut self, ino: u32) -> io::Result<Fragments> {
         match self.ask(Command::Fragments { ino })? {
             Reply::Fragments(found) => Ok(found),
-            _ => Err(bad("the answer is no count of extents")),
+            _ => Err(bad("the answer is not a count of extents")),
         }
     }
 
@@ -151,7 +151,7 @@ impl Client {
     pub fn status(&mut self) -> io::Result<Status> {
         match self.ask(Command::Status)? {
             Reply::Status(status) => Ok(*status),
-            _ => Err(bad("the answer is no status")),
+            _ => Err(bad("the answer is not a status")),
         }
     }
 
@@ -159,7 +159,7 @@ impl Client {
     pub fn text(&mut self, command: Command) -> io::Result<String> {
         match self.ask(command)? {
             Reply::Text(text) => Ok(text),
-            _ => Err(bad("the answer is no report")),
+            _ => Err(bad("the answer is not a report")),
         }
     }
 }

@@ -208,7 +208,7 @@ fn an_undo_file_that_others_could_have_written_is_not_trusted() {
     // Opening a FIFO must not block.
     rustix::fs::mkfifoat(rustix::fs::CWD, &undo, rustix::fs::Mode::RUSR).unwrap();
     let error = file.take_back(&device).unwrap_err().to_string();
-    assert!(error.contains("no regular file"), "{error}");
+    assert!(error.contains("not a regular file"), "{error}");
     std::fs::remove_file(&undo).unwrap();
     std::fs::rename(&elsewhere, &undo).unwrap();
     if rustix::process::geteuid().is_root() {

@@ -168,7 +168,7 @@ fn the_map_of_reserved_descriptors_is_made_anew() {
     flip(&device, table + 256 * 6 + 40, 60);
     assert!(!verdict::judge(&device).0);
     let plan = mended(&device);
-    let text = "the map of reserved descriptors is made anew";
+    let text = "the map of reserved descriptors is rebuilt";
     assert!(
         plan.mends.iter().any(|mend| mend.text == text),
         "{:#?}",

@@ -30,7 +30,7 @@ pub fn findings(system: &System) -> Vec<Finding> {
         uring,
         io_uring(system),
     ));
-    let confined = "servers that give up what serving does not take";
+    let confined = "servers that drop the privileges that serving does not need";
     found.push(Finding::optional("sandbox", confined, sandbox(system)));
     let mount8 = "mount -t extant and /etc/fstab";
     found.push(Finding::optional(

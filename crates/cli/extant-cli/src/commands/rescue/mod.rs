@@ -202,7 +202,7 @@ fn looked_for(searched: &DeletedSearch) -> String {
             format!("{seen}: it has no record of any inode: what was removed cannot be found by it")
         }
         (0, _) => format!(
-            "{seen}: none of them has an inode of a file that is gone: what was removed is older, or was overwritten"
+            "{seen}: none of them has the inode of a deleted file: such records are older, or were overwritten"
         ),
         _ => seen,
     }

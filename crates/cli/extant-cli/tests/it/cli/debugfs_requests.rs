@@ -208,7 +208,7 @@ fn debugfs_refuses_what_it_cannot_write() {
     }
     let ours = place.ours("debugfs -w -c -R 'mkdir a' d.img");
     assert!(
-        told(&ours).starts_with("debugfs: -c goes not with -w"),
+        told(&ours).starts_with("debugfs: -c cannot be combined with -w"),
         "{}",
         told(&ours)
     );

@@ -233,7 +233,7 @@ fn images_in_disks_and_layers_of_images() {
         &format!("{}:/deep/below/etc", new.image.display()),
     );
     let line = s.fails(&["mkfs", "%", "--from", "%", "-F"]);
-    assert!(line.contains("made from itself"), "{line}");
+    assert!(line.contains("is also its source"), "{line}");
     s.clean();
 }
 

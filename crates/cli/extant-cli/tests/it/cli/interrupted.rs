@@ -247,7 +247,7 @@ impl Opening {
                 for args in [["ls", &format!("{image}:/")], ["check", &image]] {
                     let ran = run(&args);
                     assert_ne!(ran.code, Some(0));
-                    let says = ran.stderr.contains("`extant undo IMAGE` takes it back");
+                    let says = ran.stderr.contains("`extant undo IMAGE` reverts it");
                     assert!(
                         says && ran.stderr.contains(".extant-undo"),
                         "{}",
@@ -267,7 +267,7 @@ impl Opening {
 fn took(args: &[&str]) {
     let ran = run(args);
     assert!(matches!(ran.code, Some(0 | 1)), "{args:?}: {}", ran.stderr);
-    let says = "an interrupted change was taken back";
+    let says = "an interrupted change was reverted";
     assert!(ran.stderr.contains(says), "{args:?}: {}", ran.stderr);
 }
 

@@ -81,7 +81,11 @@ fn exit_codes_of_what_cannot_be_done() {
     let before = s.bytes();
     let ran = s.run(&["undo", "@undo", "%"]);
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("it is no undo file"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("it is not an undo file"),
+        "{}",
+        ran.stderr
+    );
     // An undo file is never overwritten, and without an undo file nothing is written.
     assert_eq!(
         s.run(&["repair", "-y", "--undo", "@undo", "%"]).code,

@@ -32,7 +32,7 @@ fn undo_takes_its_words_in_any_order_and_says_what_it_did() {
         );
     }
     let said = s.fails(&["undo", "%", "%"]);
-    assert!(said.contains("it is no undo file"), "{said}");
+    assert!(said.contains("it is not an undo file"), "{said}");
     let said = s.fails(&["undo", &undo, &undo]);
     assert!(said.contains("both undo files"), "{said}");
     assert!(s.bytes() == marked);
@@ -183,7 +183,7 @@ fn a_full_host_below_a_loop_device_leaves_the_old_volume() {
     assert_eq!((ran.code, unmounted), (Some(1), Some(0)), "{}", ran.stderr);
     // A loop device reports a full host at a flush.
     assert!(
-        ran.stderr.contains("the change was taken back"),
+        ran.stderr.contains("the change was reverted"),
         "{}",
         ran.stderr
     );

@@ -67,7 +67,7 @@ fn an_interrupted_change_is_taken_back_before_the_mount() {
         let says = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.success(), "{says}");
         assert!(
-            says.contains("an interrupted change was taken back"),
+            says.contains("an interrupted change was reverted"),
             "{says}"
         );
         assert!(dir.join("directory 3").is_dir() && !undo.exists());

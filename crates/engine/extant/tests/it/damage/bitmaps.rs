@@ -221,7 +221,7 @@ fn a_group_with_an_inode_where_its_table_is_unused_stays_as_it_is() {
         assert_eq!(after.free_inodes, before.free_inodes);
         assert_eq!(after.itable_unused, before.itable_unused);
         let found = found.lock().unwrap();
-        let rule = "in the part of its table that is said to be unused";
+        let rule = "in the part of its table that is marked as unused";
         assert!(found.iter().any(|d| d.rule.contains(rule)), "{found:?}");
         is_kept(&device, "an inode in the unused part");
         assert!(superblock(&*device).state.get() & 2 != 0);
