@@ -36,11 +36,15 @@ fn check_mmp(check: &Check<'_>) {
     }
 }
 
-/// Checks that each file named in the superblock belongs to a feature of the volume.
+/// Checks that each file named in the superblock belongs to a feature of the volume. For e2fsck such an inode is in use if its record
+/// is in the part of the table that may be in use.
 fn check_named(check: &Check<'_>) {
     for (name, ino) in ext4_format::inode::reserved::named_in_vain(&check.volume.sb) {
-        let raw = crate::state::read_record(check, ino);
-        if raw.is_some_and(|raw| inode::reserved::is_filled(&raw, &check.volume.sb)) {
+        let Some((group, index)) = check.volume.geo.group_of_inode(ino) else {
+            continue;
+        };
+        let group = check.groups.get(group.0 as usize);
+        if group.is_some_and(|group| index < group.inodes(&check.volume)) {
             check
                 .findings
                 .add(Rule::SuperblockValue, FindingPlace::inode(ino), || {

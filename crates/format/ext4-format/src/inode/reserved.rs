@@ -119,7 +119,7 @@ pub fn is_unused(raw: &[u8], core: &InodeCore, ino: InodeNr) -> bool {
 }
 
 /// Returns whether an inode has links, a count of sectors or a first block: it is in use, regardless of its mode.
-pub fn is_filled(raw: &[u8], sb: &RawSuperblock) -> bool {
+fn is_filled(raw: &[u8], sb: &RawSuperblock) -> bool {
     let low = inode::u32_at(raw, inode::at::BLOCKS) | inode::u32_at(raw, inode::at::BLOCK);
     let high = inode::u16_at(raw, inode::at::BLOCKS_HI);
     let links = inode::u16_at(raw, inode::at::LINKS);

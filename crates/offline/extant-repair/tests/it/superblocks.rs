@@ -148,3 +148,16 @@ fn counts_of_unused_inodes_need_a_feature() {
     assert_eq!(plan.mends.len(), 1, "{:#?}", plan.mends);
     assert!(image.files() == before);
 }
+
+/// e2fsck counts the inode as one in use, if it reads its record.
+#[test]
+fn a_project_quota_without_the_feature_is_not_named() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let features = "^metadata_csum,^metadata_csum_seed,^uninit_bg";
+    let image = Image::new("8M", 1024, &["-O", features]);
+    image.write("file", &[b'x'; 3000]);
+    let before = image.files();
+    image.change(&["ssv prj_quota_inum 255"]);
+    image.mend("a number of an empty inode");
+    assert!(image.files() == before);
+}
