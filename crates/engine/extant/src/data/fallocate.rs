@@ -145,7 +145,7 @@ impl Data {
             _ => None,
         };
         self.inodes.drop_capability(who, inode)?;
-        self.drop_set_id(who, inode);
+        self.note_modified(who, inode);
         self.watch.tell_written(inode);
         match how {
             Fallocate::Allocate { keep_size } => {
@@ -174,12 +174,16 @@ impl Data {
         }
     }
 
-    /// Clears the mode bits that a write clears.
-    fn drop_set_id(&self, who: &Credentials, inode: &Arc<Inode>) {
+    /// Clears the mode bits that a write clears, and sets the times of a change. As in Linux, every mode changes both times, even if
+    /// nothing is left to allocate or to punch.
+    fn note_modified(&self, who: &Credentials, inode: &Arc<Inode>) {
         let mut state = inode.state.lock();
+        self.inodes.fold_overwrites(inode, &mut state);
         let mode = who.mode_after_write(state.core.mode, state.core.gid);
-        if state.core.mode != mode {
-            state.core.mode = mode;
+        let (mtime, ctime) = who.times_of_change(&state.core);
+        let core = &mut state.core;
+        if (core.mode, core.mtime, core.ctime) != (mode, mtime, ctime) {
+            (core.mode, core.mtime, core.ctime) = (mode, mtime, ctime);
             state.core_dirty = true;
             inode.mirror(&state.core);
             drop(state);
@@ -256,10 +260,9 @@ impl Data {
         tx.commit(seen, |c| {
             if done && !keep_size {
                 state.core.size = state.core.size.max(end);
-                state.core.mtime = mtime;
                 state.disk_size = state.disk_size.max(end);
             }
-            state.core.ctime = ctime;
+            (state.core.mtime, state.core.ctime) = (mtime, ctime);
             state.core.mode = who.mode_after_write(state.core.mode, state.core.gid);
             inode.mirror(&state.core);
             self.inodes.note_core(inode, state, c);
@@ -385,10 +388,9 @@ impl Data {
         tx.commit(seen, |c| {
             if let (Some(size), Some(file)) = (new_size, inode.file()) {
                 state.core.size = size;
-                state.core.mtime = mtime;
                 state.disk_size = self.size_to_log(file, state.disk_size, size);
             }
-            state.core.ctime = ctime;
+            (state.core.mtime, state.core.ctime) = (mtime, ctime);
             inode.mirror(&state.core);
             if let [run] = placed[..] {
                 self.inodes.note_core(inode, &mut state, c);

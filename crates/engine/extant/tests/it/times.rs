@@ -4,7 +4,9 @@ use crate::common;
 use blockdev::{BlockDevice, MemDevice};
 use common::*;
 use extant::unstable::Node;
-use extant::{AccessTimes, Credentials, SetAttributes, SetTime, Timestamp, Volume, VolumeOptions};
+use extant::{
+    AccessTimes, Credentials, Fallocate, SetAttributes, SetTime, Timestamp, Volume, VolumeOptions,
+};
 use std::sync::Arc;
 
 const ARGS: &[&str] = &["-t", "ext4", "-J", "size=4"];
@@ -279,4 +281,42 @@ fn times_set_while_names_are_made_are_those_on_the_device() {
     extant::unstable::jitter(0);
     v.close().unwrap();
     assert_clean(&device, "times");
+}
+
+/// As in Linux, every mode of fallocate changes both times, even if no block is allocated or freed.
+#[test]
+fn every_allocation_is_a_change_of_the_file() {
+    needs::tools!("mke2fs");
+    let v = open_with(&mem_image("16M", ARGS), AccessTimes::None, false);
+    let file = v.create_new_file("/file").unwrap();
+    file.write_all_at(&[7; 10_000], 0).unwrap();
+    let ways = [
+        (Fallocate::PunchHole, 10, 20),
+        (Fallocate::PunchHole, 4096, 4096),
+        (Fallocate::PunchHole, 4096, 4096),
+        (Fallocate::PunchHole, 100_000, 4096),
+        (Fallocate::ZeroRange { keep_size: true }, 20, 20),
+        (Fallocate::ZeroRange { keep_size: true }, 50_000, 100),
+        (Fallocate::ZeroRange { keep_size: false }, 10, 20_000),
+        (Fallocate::Allocate { keep_size: true }, 0, 100),
+        (Fallocate::Allocate { keep_size: true }, 0, 40_000),
+        (Fallocate::Allocate { keep_size: false }, 0, 100),
+        (Fallocate::Allocate { keep_size: false }, 20_010, 40_000),
+        (Fallocate::Allocate { keep_size: true }, 64_000, 40_000),
+    ];
+    let old = Timestamp::new(1_000_000_000, 0);
+    for (how, offset, len) in ways {
+        let set = SetAttributes {
+            mtime: Some(old.into()),
+            ctime: Some(old),
+            ..Default::default()
+        };
+        v.set_attributes("/file", &set).unwrap();
+        file.fallocate(how, offset, len).unwrap();
+        let metadata = v.metadata("/file").unwrap();
+        let times = [metadata.mtime(), metadata.ctime()];
+        assert!(times.iter().all(|t| *t > old), "{how:?} {offset} {len}");
+    }
+    drop(file);
+    v.close().unwrap();
 }
