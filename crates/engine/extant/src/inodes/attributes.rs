@@ -481,9 +481,12 @@ impl Inodes {
     /// reopening.
     pub(super) fn storable(&self, time: Timestamp) -> Timestamp {
         if self.has_short_times() {
-            Timestamp::decode(time.encode_short(), None)
-        } else {
-            time
+            return Timestamp::decode(time.encode_short(), None);
+        }
+        match time.secs() {
+            // As in Linux, the first and the last second have no fractions.
+            secs @ (Timestamp::MIN_SECS | Timestamp::MAX_SECS) => Timestamp::new(secs, 0),
+            _ => time,
         }
     }
 }

@@ -320,3 +320,27 @@ fn every_allocation_is_a_change_of_the_file() {
     drop(file);
     v.close().unwrap();
 }
+
+/// As in Linux, a time that is clamped, or nearly so, has no fractions.
+#[test]
+fn the_first_and_the_last_second_have_no_fractions() {
+    needs::tools!("mke2fs");
+    let v = open_with(&mem_image("16M", ARGS), AccessTimes::None, false);
+    v.create_new_file("/file").unwrap();
+    for (secs, stored) in [
+        (i64::MIN, (Timestamp::MIN_SECS, 0)),
+        (Timestamp::MIN_SECS, (Timestamp::MIN_SECS, 0)),
+        (Timestamp::MIN_SECS + 1, (Timestamp::MIN_SECS + 1, 5)),
+        (Timestamp::MAX_SECS - 1, (Timestamp::MAX_SECS - 1, 5)),
+        (Timestamp::MAX_SECS, (Timestamp::MAX_SECS, 0)),
+    ] {
+        let set = SetAttributes {
+            mtime: Some(Timestamp::new(secs, 5).into()),
+            ..Default::default()
+        };
+        v.set_attributes("/file", &set).unwrap();
+        let mtime = v.metadata("/file").unwrap().mtime();
+        assert_eq!((mtime.secs(), mtime.nanos()), stored, "{secs}");
+    }
+    v.close().unwrap();
+}
