@@ -397,11 +397,18 @@ impl Inodes {
         if inode.directory().is_some() {
             return Ok(false);
         }
-        self.drop_capability(who, inode)?;
         let foreign = !who.is_privileged() && inode.owner_and_mode().1 != who.gid;
         let executes = |mode: u16| mode & 0o010 != 0;
         let set_gid = |mode| if foreign || executes(mode) { 0o2000 } else { 0 };
-        self.clear_mode(inode, |mode| 0o4000 | set_gid(mode))
+        let bits = |mode| 0o4000 | set_gid(mode);
+        // As in Linux, the write fails for which these files would have to lose their privileges.
+        let mode = inode.owner_and_mode().2;
+        let keeps_mode = inode.has_flag(flags::APPEND) && mode & bits(mode) != 0;
+        if keeps_mode || inode.has_flag(flags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        self.drop_capability(who, inode)?;
+        self.clear_mode(inode, bits)
     }
 
     /// Takes bits out of the mode; whether it had them.

@@ -3,6 +3,7 @@
 
 use crate::common::*;
 use crate::permissions::callers::*;
+use ext4_format::inode::flags;
 use extant::unstable::{MakeNode, Node};
 use extant::{Credentials, Error, SetAttributes, SetTime, SetXattr, Timestamp, Volume};
 
@@ -322,6 +323,43 @@ fn privileges_are_taken_away_when_asked() {
     let dir = top.make(&root, b"d", MakeNode::Directory, 0o2777).unwrap();
     dir.strip_privileges(&root).unwrap();
     assert_eq!(mode(&dir), 0o2777, "a directory has none");
+}
+
+/// As in Linux, a change fails if it would remove privileges of a file whose mode is bound.
+#[test]
+fn bound_files_keep_their_privileges() {
+    let Some(v) = volume() else { return };
+    let (root, user) = (Credentials::root(), Credentials::new(1000, 1000, &[]));
+    let top = Node::root(&v).unwrap();
+    let name = b"security.capability";
+    for (flag, bits) in [
+        (flags::IMMUTABLE, 0o4755),
+        (flags::IMMUTABLE, 0o2745),
+        (flags::APPEND, 0o4755),
+        (flags::APPEND, 0o2755),
+    ] {
+        let (file, _) = top.create(&root, b"f", 0o600, true).unwrap();
+        let set = |change: SetAttributes| file.set_attributes(&root, &change).unwrap();
+        set(SetAttributes {
+            mode: Some(bits),
+            ..changes()
+        });
+        file.set_xattr(&root, name, b"c", SetXattr::Any).unwrap();
+        let before = file.metadata().unwrap().flags();
+        set(SetAttributes {
+            flags: Some(before | flag),
+            ..changes()
+        });
+        let stripped = file.strip_privileges(&user);
+        assert!(matches!(stripped, Err(Error::NotPermitted)), "{bits:o}");
+        assert_eq!(mode(&file), u32::from(bits));
+        assert_eq!(file.list_xattrs(&root).unwrap(), [name.as_slice()]);
+        set(SetAttributes {
+            flags: Some(before),
+            ..changes()
+        });
+        top.unlink(&root, b"f").unwrap();
+    }
 }
 
 /// Capabilities set while a cache still has data for the file are kept.
