@@ -192,6 +192,17 @@ impl Filesystem {
         Ok(())
     }
 
+    /// Checks a change of owner to the same user and group. As in Linux, every user may request it of a file without
+    /// set-id bits, but only the owner and root of one with them. The kernel does not check that for FUSE.
+    fn permit_same_owner(&self, held: &HeldNode, who: &Credentials) -> Result<(), Errno> {
+        let a = self.tried(held.node.metadata())?;
+        let has_set_id = a.mode() & 0o6000 != 0;
+        if has_set_id && who.uid != a.uid() && !who.is_privileged() {
+            return Err(Errno::PERM);
+        }
+        Ok(())
+    }
+
     pub(super) fn set_attr(
         &self,
         held: &HeldNode,
@@ -220,6 +231,9 @@ impl Filesystem {
         };
         // A change of owner to the same user and group arrives as a change time alone, and like a change of owner it
         // removes set-id bits.
+        if meaning == Meaning::TimeOfChangeAlone {
+            self.permit_same_owner(held, who)?;
+        }
         if set.kill_suidgid || meaning == Meaning::TimeOfChangeAlone {
             self.strip_privileges(&held.node, who)?;
         }
