@@ -109,6 +109,7 @@ impl Filesystem {
             }
             FITRIM => {
                 privileged(who)?;
+                self.not_still()?;
                 let (start, len, least) = (long(input, 0)?, long(input, 8)?, long(input, 16)?);
                 let trimmed = self.tried(self.shared.volume.trim(start, len, least))?;
                 let words = [start, trimmed, least];
@@ -124,6 +125,7 @@ impl Filesystem {
             }
             SETFSLABEL => {
                 privileged(who)?;
+                self.not_still()?;
                 let end = input.iter().position(|&b| b == 0).unwrap_or(input.len());
                 self.tried(self.shared.volume.set_label(&input[..end]))?;
                 give(call, &[], answer)
@@ -143,6 +145,15 @@ impl Filesystem {
             }
             _ => Err(Errno::NOTTY),
         }
+    }
+
+    /// Refuses a change of the volume after `mount -o remount,ro`. Linux passes such calls on, and the volume would wait until
+    /// it is writable again.
+    fn not_still(&self) -> Result<(), Errno> {
+        if self.shared.is_still() {
+            return Err(Errno::ROFS);
+        }
+        Ok(())
     }
 
     fn flags_of(&self, held: &HeldNode) -> Result<u32, Errno> {
@@ -287,6 +298,39 @@ mod tests {
         let mapped_anew = (inode_flags::IMMUTABLE).to_ne_bytes();
         let done = ask(&volume, 0, SETFLAGS, 0, &mapped_anew);
         assert_eq!(done, Err(Errno::OPNOTSUPP), "the mapping stays");
+    }
+
+    /// Linux refuses the other changes of such a mount itself.
+    #[test]
+    fn a_mount_that_became_read_only_refuses_what_the_kernel_passes_on() {
+        let volume = extant::doc_volume();
+        let fs = Filesystem::new(volume, "a test", &MountOptions::default()).unwrap();
+        let ask = |command, input: &[u8]| {
+            let request = Request {
+                unique: 1,
+                node: crate::nodes::ROOT,
+                uid: 0,
+                gid: 0,
+                pid: 1,
+                operation: Operation::Ioctl {
+                    handle: 0,
+                    flags: 0,
+                    command,
+                    argument: 0,
+                    input,
+                    output: 24,
+                },
+            };
+            fs.handle(&request, &mut Answer::new(&mut [0; 512]))
+        };
+        let everything: Vec<u8> = [0, u64::MAX, 0].map(u64::to_ne_bytes).concat();
+        let calls = [(SETFSLABEL, b"label\0".as_slice()), (FITRIM, &everything)];
+        fs.shared.begin_read_only().unwrap();
+        for (command, input) in calls {
+            assert_eq!(ask(command, input), Err(Errno::ROFS), "{command:x}");
+        }
+        fs.shared.end_read_only();
+        assert_eq!(ask(SETFSLABEL, calls[0].1), Ok(()));
     }
 
     /// Only a 32-bit program reaches the server with these numbers after the kernel's checks.
