@@ -152,6 +152,22 @@ impl Filesystem {
         }
     }
 
+    /// Sets the times of a change that a program made through a mapping, when the kernel writes the mapped pages. Without the
+    /// write-back cache the kernel leaves these times to the server.
+    pub(super) fn note_mapped_write(&self, number: u64, held: &HeldNode) {
+        let now = timestamp(Time::now());
+        let times = SetAttributes {
+            mtime: Some(SetTime::At(now)),
+            ctime: Some(now),
+            ..Default::default()
+        };
+        let set = held.node.set_attributes(&Credentials::root(), &times);
+        // The data are stored, so a failure is only logged.
+        if self.tried(set).is_ok() {
+            self.have_it_ask(number);
+        }
+    }
+
     /// Returns whether free space is so low that dirty data of the kernel may not fit.
     pub(super) fn is_short_of_space(&self) -> bool {
         let volume = &self.shared.volume;

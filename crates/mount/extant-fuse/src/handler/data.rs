@@ -145,6 +145,9 @@ impl Filesystem {
             held.cut_short.store(true, Relaxed);
             self.have_it_ask(number);
         }
+        if written.is_ok() && !self.writes_back() {
+            self.note_mapped_write(number, held);
+        }
         written
     }
 

@@ -388,6 +388,44 @@ fn a_change_of_flags_changes_the_time_of_change() {
     });
 }
 
+/// With the write-back cache the kernel keeps these times, without it the server.
+#[test]
+fn a_write_through_a_mapping_changes_the_times() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "16M", &[]);
+        for options in [&[][..], &["writethrough"]] {
+            let mounted = Mounted::new(&image, transport, options);
+            let path = mounted.dir().join("file");
+            std::fs::write(&path, [1; 8192]).unwrap();
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .unwrap();
+            let times = || path.metadata().map(|m| (m.mtime(), m.ctime())).unwrap();
+            let old = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+            file.set_modified(old).unwrap();
+            let (_, changed) = times();
+            sleep(Duration::from_millis(1100));
+            let put = |map: &mut [u8]| map.fill(2);
+            super::posix::sys::mapped(std::os::fd::AsFd::as_fd(&file), (4096, 10), true, put)
+                .unwrap();
+            file.sync_all().unwrap();
+            let shown = times();
+            assert!(shown.0 > 1_000_000_000, "{options:?}: {shown:?}");
+            assert!(shown.1 > changed, "{options:?}: {shown:?}");
+            drop(file);
+            mounted.unmount();
+            let mounted = Mounted::new(&image, transport, options);
+            let path = mounted.dir().join("file");
+            let stored = path.metadata().unwrap();
+            assert_eq!((stored.mtime(), stored.ctime()), shown, "{options:?}");
+            mounted.unmount();
+        }
+    });
+}
+
 #[test]
 fn a_label_is_on_the_device_while_it_is_mounted() {
     over_each(|transport| {
