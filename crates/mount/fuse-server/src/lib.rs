@@ -47,7 +47,7 @@ mod wire;
 
 pub use answer::Answer;
 pub use attr::{Attr, Entry, FileLock, Opened, OpenedFlags, StatFs, Time};
-pub use descriptors::close_on_exec;
+pub use descriptors::{close_on_exec, close_on_exec_of};
 pub use handler::{Handler, InitFlags, KernelOffer, Wants};
 pub use listing::Listing;
 pub use memory::MemoryFs;

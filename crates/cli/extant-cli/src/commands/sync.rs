@@ -6,7 +6,8 @@ use extant_fuse::control::{Client, Command};
 use extant_terminal::progress::Progress;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process;
 use std::time::{Duration, Instant};
@@ -30,6 +31,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let mounted = Mounted::at(&args.dir)?;
+    if !args.command.is_empty() {
+        let_go(&mounted)?;
+    }
     let mut client = mounted.client()?;
     let progress = Progress::wait(&format!("{}: writing", mounted.name()));
     // First flush the kernel's dirty pages.
@@ -51,6 +55,33 @@ pub fn run(args: &Args) -> Result<()> {
             frozen(&mounted, &mut client, program, rest)
         }
     }
+}
+
+/// Releases the files of the mount that this process inherited. To close one, the kernel writes its dirty pages back, which waits for
+/// the end of the freeze. So a COMMAND that has such a file open might never end, and neither would the freeze.
+fn let_go(mounted: &Mounted) -> Result<()> {
+    let device = mounted.dir().metadata().with_context(|| mounted.name())?;
+    let device = device.dev();
+    for (number, name) in [(1, "standard output"), (2, "standard error")] {
+        let file = std::fs::metadata(format!("/proc/self/fd/{number}"));
+        if file.is_ok_and(|file| file.is_file() && file.dev() == device) {
+            bail!(
+                "{}: {name} is a file of this mount, which is frozen while the command runs: redirect it to a file elsewhere",
+                mounted.name()
+            );
+        }
+    }
+    let others = fuse_server::close_on_exec_of(device).context("/proc/self/fd")?;
+    if others == 0 {
+        return Ok(());
+    }
+    // Runs this program again, without these descriptors.
+    let mut words = std::env::args_os();
+    let mut again = process::Command::new("/proc/self/exe");
+    if let Some(name) = words.next() {
+        again.arg0(name);
+    }
+    Err(again.args(words).exec()).context("/proc/self/exe")
 }
 
 /// Longest time to retry while other programs keep a mount busy.

@@ -131,6 +131,36 @@ fn sync_holds_still_while_a_command_runs() {
     });
 }
 
+/// The kernel writes a file's dirty pages back when a program closes it, which waits for the end of the freeze. So neither the
+/// command nor `extant sync` may have a file of the mount open.
+#[test]
+fn a_frozen_mount_has_no_files_open_in_the_command() {
+    over_each(|transport| {
+        let place = place();
+        let image = image(place.path(), "32M", &[]);
+        let mounted = Mounted::new(&image, transport, &[]);
+        let text = script(
+            place.path(),
+            &format!(
+                "D={dir} E={EXTANT}; echo x >kept; exec 7<kept 8>>$D/log 9<$D
+                 echo before >&8
+                 $E sync $D -- sh -c 'cat <&7; readlink /proc/$$/fd/* /proc/$PPID/fd/* | grep -c \"^$0\" || true' $D
+                 ! $E sync $D -- echo lost >$D/out 2>err; sed s:.*mnt:mnt: err
+                 ! $E sync $D -- true 2>$D/err
+                 $E sync $D -- sh -c 'echo during >>$0/log & sleep 0.2' $D
+                 echo after >&8; sort $D/log",
+                dir = mounted.dir().display(),
+            ),
+        );
+        assert_eq!(
+            text,
+            "x\n0\nmnt: standard output is a file of this mount, which is frozen while the command runs: \
+             redirect it to a file elsewhere\nafter\nbefore\nduring\n"
+        );
+        mounted.unmount();
+    });
+}
+
 /// syncfs(2) makes the kernel write back the dirty pages of a mount, but does not wait for the writes. `extant sync`
 /// waits: it reads the number of pending requests from the kernel, or watches until no more requests arrive.
 #[test]
