@@ -42,6 +42,8 @@ const FULL: &[&str] = &[include_str!("table/full.txt")];
 const LINKS: &[&str] = &[include_str!("table/links.txt")];
 
 const ACCEPTED: &str = include_str!("accepted.txt");
+/// The differences of a mount without the write-back cache.
+const ACCEPTED_WRITETHROUGH: &str = include_str!("accepted-writethrough.txt");
 
 /// Returns the lines in which the mount differs from the kernel, as `accepted.txt` spells them.
 fn differences(ours: &[String], kernels: &[String]) -> BTreeSet<String> {
@@ -55,9 +57,9 @@ fn differences(ours: &[String], kernels: &[String]) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns the entries of `accepted.txt` for these cases: the required differences, and the allowed ones.
-fn accepted(cases: &[Case]) -> [BTreeSet<String>; 2] {
-    let lines = ACCEPTED.lines().map(str::trim);
+/// Returns the entries of a list for these cases: the required differences, and the allowed ones.
+fn accepted(list: &str, cases: &[Case]) -> [BTreeSet<String>; 2] {
+    let lines = list.lines().map(str::trim);
     let entries = lines.filter(|l| !l.is_empty() && !l.starts_with('#'));
     let ours = |l: &&str| {
         let name = l.split(": ").next().unwrap();
@@ -90,9 +92,14 @@ fn cases(texts: &[&'static str]) -> Vec<Case> {
 }
 
 fn compare(cases: &[Case], ours: &[String], kernels: &[String]) {
+    compare_by(ACCEPTED, cases, ours, kernels);
+}
+
+/// Compares by a list of accepted differences.
+fn compare_by(list: &str, cases: &[Case], ours: &[String], kernels: &[String]) {
     assert_eq!(ours.len(), kernels.len());
     let found = differences(ours, kernels);
-    let [accepted, may] = accepted(cases);
+    let [accepted, may] = accepted(list, cases);
     let new = found.difference(&accepted).filter(|l| !may.contains(*l));
     let new: Vec<_> = new.cloned().collect();
     let stale: Vec<_> = accepted.difference(&found).cloned().collect();
@@ -112,6 +119,17 @@ const MAKE: &[&str] = &["-b", "4096", "-L", "table", "-E", "lazy_itable_init=0"]
 
 #[test]
 fn calls_answer_as_on_the_kernels_ext4() {
+    on_one_volume(ACCEPTED, &["allow_other"]);
+}
+
+/// Without the write-back cache the server keeps the times of files, and learns of every write.
+#[test]
+fn calls_answer_as_on_the_kernels_ext4_without_write_back() {
+    on_one_volume(ACCEPTED_WRITETHROUGH, &["allow_other", "writethrough"]);
+}
+
+/// Runs the table on one volume, mounted with these options, and on the kernel's.
+fn on_one_volume(accepted: &str, options: &[&str]) {
     let cases = cases(TABLE);
     let kernels = OnceCell::new();
     over_each(|transport| {
@@ -126,10 +144,10 @@ fn calls_answer_as_on_the_kernels_ext4() {
         }
         let place = place();
         let image = image(place.path(), SIZE, MAKE);
-        let mounted = Mounted::new(&image, transport, &["allow_other"]);
+        let mounted = Mounted::new(&image, transport, options);
         let ours = play_all(mounted.dir(), &cases);
         mounted.unmount();
-        compare(&cases, &ours, kernels);
+        compare_by(accepted, &cases, &ours, kernels);
     });
 }
 
