@@ -6,7 +6,7 @@ use crate::error::{FormatError, Result, Where};
 use crate::geometry::Geometry;
 use crate::inode::{self, InodeCore};
 use crate::superblock::RawSuperblock;
-use crate::types::InodeNr;
+use crate::types::{FileType, InodeNr};
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -108,12 +108,30 @@ impl QuotaUse {
 /// assert!(QuotaSums::default().of(QuotaKind::User).is_empty());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct QuotaSums([BTreeMap<u32, QuotaUse>; 3]);
+pub struct QuotaSums {
+    counted: [BTreeMap<u32, QuotaUse>; 3],
+    /// Use by symbolic links inside their inodes as inline data. Linux and tune2fs count them, but e2fsck does not.
+    inline_links: [BTreeMap<u32, QuotaUse>; 3],
+}
 
 impl QuotaSums {
-    /// Returns the use by number.
-    pub fn of(&self, kind: QuotaKind) -> &BTreeMap<u32, QuotaUse> {
-        let [user, group, project] = &self.0;
+    /// Returns the use by number, without the symbolic links whose targets are inline data (`inline_data`), as e2fsck
+    /// counts it.
+    pub const fn of(&self, kind: QuotaKind) -> &BTreeMap<u32, QuotaUse> {
+        Self::one(&self.counted, kind)
+    }
+
+    /// Returns whether `said` is the use of a number, with or without the symbolic links whose targets are inline data.
+    pub fn agrees(&self, kind: QuotaKind, id: u32, said: QuotaUse) -> bool {
+        let now = self.of(kind).get(&id).copied().unwrap_or_default();
+        let links = Self::one(&self.inline_links, kind).get(&id);
+        let mut all = now;
+        links.inspect(|links| all.add(links.bytes, links.inodes));
+        said == now || said == all
+    }
+
+    const fn one(sums: &[BTreeMap<u32, QuotaUse>; 3], kind: QuotaKind) -> &BTreeMap<u32, QuotaUse> {
+        let [user, group, project] = sums;
         match kind {
             QuotaKind::User => user,
             QuotaKind::Group => group,
@@ -147,7 +165,14 @@ impl QuotaSums {
         } else {
             0
         };
-        for (used, id) in self.0.iter_mut().zip([core.uid, core.gid, project]) {
+        let inline = core.flags & inode::flags::INLINE_DATA != 0
+            && core.file_type() == Some(FileType::Symlink);
+        let sums = if inline {
+            &mut self.inline_links
+        } else {
+            &mut self.counted
+        };
+        for (used, id) in sums.iter_mut().zip([core.uid, core.gid, project]) {
             used.entry(id).or_default().add(bytes, 1 + values);
         }
     }
@@ -529,15 +554,15 @@ impl QuotaFile {
         writer.blocks.concat()
     }
 
-    /// Sets the use in the records, and keeps the limits. Records without use and limits stay. Returns the numbers of
-    /// the changed records, with the old use.
-    pub fn set_use(&mut self, used: &BTreeMap<u32, QuotaUse>) -> Vec<(u32, QuotaUse)> {
+    /// Sets the use in the records, and keeps the limits. Records without use and limits stay. Records that
+    /// [agree](QuotaSums::agrees) with the sums stay, too. Returns the numbers of the changed records, with the old use.
+    pub fn set_use(&mut self, kind: QuotaKind, sums: &QuotaSums) -> Vec<(u32, QuotaUse)> {
         let mut changed = Vec::new();
+        let used = sums.of(kind);
         for (&id, record) in &mut self.records {
-            let now = used.get(&id).copied().unwrap_or_default();
-            if record.used != now {
+            if !sums.agrees(kind, id, record.used) {
                 changed.push((id, record.used));
-                record.used = now;
+                record.used = used.get(&id).copied().unwrap_or_default();
             }
         }
         for (&id, &now) in used {
@@ -559,6 +584,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const fn of(bytes: u64, inodes: u64) -> QuotaUse {
+        QuotaUse { bytes, inodes }
+    }
+
     fn read(bytes: &[u8]) -> Result<QuotaFile> {
         QuotaFile::read(QuotaKind::User, bytes.len() as u64, &mut |block, buf| {
             let at = block as usize * QUOTA_BLOCK;
@@ -573,10 +602,7 @@ mod tests {
             file.records.insert(
                 id,
                 QuotaRecord {
-                    used: QuotaUse {
-                        bytes: u64::from(id) * 1024,
-                        inodes: u64::from(id % 7),
-                    },
+                    used: of(u64::from(id) * 1024, u64::from(id % 7)),
                     ..QuotaRecord::default()
                 },
             );
@@ -623,27 +649,39 @@ mod tests {
     fn limits_stay_when_use_changes() {
         let mut file = with([1, 2]);
         file.records.get_mut(&1).unwrap().block_limits = [100, 50];
-        let used = BTreeMap::from([
-            (
-                2,
-                QuotaUse {
-                    bytes: 2048,
-                    inodes: 2,
-                },
-            ),
-            (
-                9,
-                QuotaUse {
-                    bytes: 1,
-                    inodes: 1,
-                },
-            ),
-        ]);
-        let changed: Vec<u32> = file.set_use(&used).iter().map(|(id, _)| *id).collect();
+        let used = BTreeMap::from([(2, of(2048, 2)), (9, of(1, 1))]);
+        let sums = QuotaSums {
+            counted: [used, BTreeMap::new(), BTreeMap::new()],
+            ..QuotaSums::default()
+        };
+        let changed: Vec<u32> = file
+            .set_use(QuotaKind::User, &sums)
+            .iter()
+            .map(|(id, _)| *id)
+            .collect();
         assert_eq!(changed, [1, 9]);
         assert_eq!(file.records[&1].block_limits, [100, 50]);
         assert_eq!(file.records[&1].used, QuotaUse::default());
-        assert!(file.set_use(&used).is_empty());
+        assert!(file.set_use(QuotaKind::User, &sums).is_empty());
+    }
+
+    #[test]
+    fn records_with_and_without_inline_links_agree() {
+        let one = |used| {
+            [
+                BTreeMap::from([(7, used)]),
+                BTreeMap::new(),
+                BTreeMap::new(),
+            ]
+        };
+        let (counted, inline_links) = (one(of(4096, 2)), one(of(1024, 3)));
+        let sums = QuotaSums {
+            counted,
+            inline_links,
+        };
+        let agree = [of(4096, 2), of(5120, 5), of(4096, 5), of(5120, 2)]
+            .map(|said| sums.agrees(QuotaKind::User, 7, said));
+        assert_eq!(agree, [true, true, false, false]);
     }
 
     proptest! {

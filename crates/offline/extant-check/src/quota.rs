@@ -4,23 +4,21 @@ use crate::mapping::{Walker, block_of};
 use crate::report::{FindingPlace, Findings, Rule};
 use crate::state::Check;
 use ext4_format::inode::{self, flags};
-use ext4_format::quota::{QuotaFile, QuotaKind, QuotaUse};
+use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums};
 use ext4_format::{FileType, FormatError, InodeNr, Where};
-use std::collections::BTreeMap;
 
 /// Compares the files with the counted use.
 pub(crate) fn check(check: &Check<'_>) {
     let Some(all) = &check.quota.all else { return };
     let sums = all.lock();
     for kind in QuotaKind::ALL {
-        let used = sums.of(kind);
         let ino = InodeNr(kind.inode(&check.volume.sb));
         if ino.0 == 0 {
             continue;
         }
         let place = FindingPlace::inode(ino);
         match read(check, kind, ino) {
-            Ok(mut file) => tell_differences(check, kind, &mut file, used, place),
+            Ok(mut file) => tell_differences(check, kind, &mut file, &sums, place),
             Err(error) => check.findings.add_error(Rule::Quota, place, &error),
         }
     }
@@ -30,12 +28,12 @@ fn tell_differences(
     check: &Check<'_>,
     kind: QuotaKind,
     file: &mut QuotaFile,
-    used: &BTreeMap<u32, QuotaUse>,
+    sums: &QuotaSums,
     place: FindingPlace,
 ) {
     let name = kind.name();
-    for (id, said) in file.set_use(used) {
-        let now = used.get(&id).copied().unwrap_or_default();
+    for (id, said) in file.set_use(kind, sums) {
+        let now = sums.of(kind).get(&id).copied().unwrap_or_default();
         check.findings.add(Rule::QuotaUsage, place, || {
             format!(
                 "{name} {id}: it says {} bytes and {} inodes, and there are {} and {}",

@@ -6,11 +6,10 @@ use crate::session::{InodeUse, Session, Used};
 use crate::{attributes, inode_map};
 use ext4_format::extent::Extent;
 use ext4_format::inode::{self, InodeCore, flags};
-use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums, QuotaUse};
+use ext4_format::quota::{QuotaFile, QuotaKind, QuotaSums};
 use ext4_format::timestamp::Timestamp;
 use ext4_format::{FileType, FormatError, InodeNr, Where};
 use ext4_image::place_of;
-use std::collections::BTreeMap;
 
 /// Brings the quota files that the superblock names up to date.
 pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
@@ -29,7 +28,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     let used = count(session)?;
     for kind in files {
         let ino = InodeNr(kind.inode(&session.sb));
-        one(session, kind, ino, used.of(kind))?;
+        one(session, kind, ino, &used)?;
     }
     Ok(())
 }
@@ -79,7 +78,7 @@ fn one(
     session: &mut Session<'_, '_>,
     kind: QuotaKind,
     ino: InodeNr,
-    used: &BTreeMap<u32, QuotaUse>,
+    used: &QuotaSums,
 ) -> Result<(), Error> {
     let place = format!("{} quota, inode {ino}", kind.name());
     let Some(mut read) = read(session, kind, ino)? else {
@@ -87,7 +86,7 @@ fn one(
     };
     let (file, exact) = match read.content {
         Ok(mut file) => {
-            let changed = file.set_use(used);
+            let changed = file.set_use(kind, used);
             let text = match &changed[..] {
                 [] => return Ok(()),
                 [(id, _)] => format!("it says what {id} uses"),
@@ -104,7 +103,7 @@ fn one(
                 return Ok(());
             }
             let mut file = QuotaFile::default();
-            file.set_use(used);
+            file.set_use(kind, used);
             (file, true)
         }
     };

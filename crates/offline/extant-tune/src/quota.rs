@@ -177,7 +177,7 @@ fn make(
     options: &TuneOptions,
 ) -> Result<(), Error> {
     let mut file = QuotaFile::default();
-    file.set_use(sums.of(kind));
+    file.set_use(kind, sums);
     let bytes = file.to_bytes(kind);
     let blocks = bytes.len().div_ceil(image.block_size()) as u32; // a tree has no more
     let goal = image.geo.first_data_block;
@@ -226,7 +226,7 @@ fn update(image: &mut Image<'_, '_>, kind: QuotaKind, sums: &QuotaSums) -> Resul
         image.read(at).map_err(|_| hole())
     });
     let mut file = file?;
-    if file.set_use(sums.of(kind)).is_empty() {
+    if file.set_use(kind, sums).is_empty() {
         return Ok(());
     }
     let bytes = file.to_bytes(kind);
