@@ -3,7 +3,7 @@
 use crate::error::{Error, refused};
 use crate::image::Image;
 use crate::options::TuneOptions;
-use crate::orphans;
+use crate::{orphans, values};
 use blockdev::BlockDevice;
 use ext4_format::htree::IndexBlockKind;
 use ext4_format::inode::{self, InodeCore, flags};
@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 
 /// Writes the changed checksums, then bitmaps, descriptors and the journal's copy of the volume's properties.
 pub(crate) fn finish(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result<(), Error> {
+    values::follow(image)?;
     let (old, new) = (&image.old, &image.geo);
     let sealed = new.features.has_metadata_csum();
     let changed = sealed != old.features.has_metadata_csum() || new.csum_seed != old.csum_seed;

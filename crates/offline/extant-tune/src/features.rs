@@ -163,7 +163,9 @@ pub(crate) fn change(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
         quota::check(image, wanted)?;
     }
     check_inodes(image, now, wanted)?;
-    check_seed(image, options, wanted)?;
+    if options.uuid.is_some() && now.compat.contains(Compat::STABLE_INODES) {
+        return refused("the UUID does not change with stable_inodes");
+    }
     // Blocks are freed by the old geometry.
     if now.has_orphan_file() && !wanted.has_orphan_file() {
         orphans::remove(image)?;
@@ -206,21 +208,6 @@ pub(crate) fn change(image: &mut Image<'_, '_>, options: &TuneOptions) -> Result
     }
     dirs::follow(image, options)?;
     quota::follow(image, kinds, wanted_kinds, options)
-}
-
-/// Refuses a new UUID or seed of the checksums that other structures depend on.
-fn check_seed(image: &Image<'_, '_>, options: &TuneOptions, wanted: Features) -> Result<(), Error> {
-    let now = image.geo.features;
-    if options.uuid.is_some() && now.compat.contains(Compat::STABLE_INODES) {
-        return refused("the UUID does not change with stable_inodes");
-    }
-    let stays = wanted.has_csum_seed() || (options.uuid.is_none() && !now.has_csum_seed());
-    if now.has_ea_inode() && !stays {
-        return refused(
-            "with ea_inode the seed of the checksums stays: set metadata_csum_seed first",
-        );
-    }
-    Ok(())
 }
 
 fn set(image: &mut Image<'_, '_>, now: Features, wanted: Features) {

@@ -18,6 +18,7 @@ mod orphans;
 mod quota;
 mod space;
 mod trim;
+mod values;
 
 pub use blockdev;
 pub use change::Change;

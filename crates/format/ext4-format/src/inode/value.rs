@@ -32,6 +32,16 @@ pub fn set_references(raw: &mut [u8], count: u64) {
     put(raw, REFERENCES_LOW, (count as u32).to_le_bytes());
 }
 
+/// Returns the hash of a value, as its record has it.
+pub fn hash(raw: &[u8]) -> u32 {
+    u32_at(raw, at::ATIME)
+}
+
+/// Sets the hash of a value.
+pub fn set_hash(raw: &mut [u8], hash: u32) {
+    put(raw, at::ATIME, hash.to_le_bytes());
+}
+
 /// Returns whether a record is that of a value.
 pub fn is_value(raw: &[u8]) -> bool {
     u32_at(raw, at::FLAGS) & flags::EA_INODE != 0 && can_be_value(raw)

@@ -8,11 +8,13 @@
 
 mod block;
 mod placement;
+mod rehash;
 mod remove;
 mod set;
 
 pub use block::{refcount, set_checksum, set_refcount, stored_block_hash, verify_checksum};
 pub use placement::{Placed, entry_hash, place};
+pub use rehash::{rehash_in_block, rehash_in_inode};
 pub use remove::{
     Removable, clear_hash, remove_in_block, remove_in_inode, renumber_in_block, renumber_in_inode,
 };
