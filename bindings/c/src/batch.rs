@@ -157,9 +157,7 @@ pub unsafe extern "C" fn extant_submit(
             }
         };
         std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(work);
-            }
+            engine::blockdev::start_threads(scope, 1..threads, |_| work());
             work();
         });
         Ok(failed.into_inner())

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Calls `work` on a separate thread, and sets `stop` when the interpreter has a signal for the caller.
+/// Calls `work` on a separate thread, and sets `stop` when the interpreter has a signal for the caller. If the system
+/// refuses the thread, the caller does the work, and signals wait for its end.
 pub fn interruptible<R: Send>(
     py: Python<'_>,
     stop: &AtomicBool,
@@ -14,13 +15,24 @@ pub fn interruptible<R: Send>(
 ) -> PyResult<R> {
     let (caller, ended) = (std::thread::current(), AtomicBool::new(false));
     let ended = &ended;
+    // The work is taken by the thread, or by the caller after a thread was refused.
+    let work = Mutex::new(Some(work));
+    let take = || {
+        let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        work.map(|work| work())
+    };
     std::thread::scope(|scope| {
-        let worker = scope.spawn(move || {
-            let made = work();
+        let started = std::thread::Builder::new().spawn_scoped(scope, || {
+            let made = take();
             ended.store(true, Ordering::Release);
             caller.unpark();
             made
         });
+        let Ok(worker) = started else {
+            let made = py.detach(&take);
+            py.check_signals()?;
+            return made.ok_or_else(panicked);
+        };
         let mut signal = Ok(());
         while !ended.load(Ordering::Acquire) && !worker.is_finished() {
             py.detach(|| std::thread::park_timeout(Duration::from_millis(50)));
@@ -32,8 +44,12 @@ pub fn interruptible<R: Send>(
         // The worker may drop Python objects at its end.
         let made = py.detach(|| worker.join());
         signal?;
-        made.map_err(|_| PyRuntimeError::new_err("a thread of the library panicked"))
+        made.ok().flatten().ok_or_else(panicked)
     })
+}
+
+fn panicked() -> PyErr {
+    PyRuntimeError::new_err("a thread of the library panicked")
 }
 
 /// A callable that receives the progress of a call, and the flag that ends the call. An exception of the callable ends the call, too.

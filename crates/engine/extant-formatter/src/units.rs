@@ -16,7 +16,6 @@ use super::xattrs::XattrBatch;
 use crate::error::{Error, Result};
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::Builder;
 
 impl<'s, 'a> Shared<'s, 'a> {
     fn part(&self) -> Part<'a> {
@@ -77,9 +76,7 @@ impl<'s, 'a> Shared<'s, 'a> {
             Ok((part, done))
         };
         let parts: Vec<_> = std::thread::scope(|s| {
-            // Threads that the system refuses leave more work to the others.
-            let start = |_| Builder::new().spawn_scoped(s, work).ok();
-            let others: Vec<_> = (1..threads).filter_map(start).collect();
+            let others = blockdev::start_threads(s, 1..threads, |_| work());
             let own = work();
             let others = others
                 .into_iter()

@@ -27,9 +27,7 @@ pub(crate) fn each<S: Send>(
         return vec![run()];
     }
     thread::scope(|scope| {
-        // Threads that the system refuses leave more work to the others.
-        let start = |_| thread::Builder::new().spawn_scoped(scope, run).ok();
-        let others: Vec<_> = (1..threads).filter_map(start).collect();
+        let others = blockdev::start_threads(scope, 1..threads, |_| run());
         let mut states = vec![run()];
         for other in others {
             match other.join() {

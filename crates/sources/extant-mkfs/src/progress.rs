@@ -6,7 +6,6 @@ use extant_sources::parts::ReadMonitor;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::Builder;
 
 /// The present phase of the work. A phase ends when the next one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,10 +120,7 @@ impl Monitor {
             }
         };
         std::thread::scope(|scope| {
-            for _ in 1..threads.min(count) {
-                // Threads that the system refuses leave more work to the others.
-                drop(Builder::new().spawn_scoped(scope, run));
-            }
+            blockdev::start_threads(scope, 1..threads.min(count), |_| run());
             run();
         });
         failed.into_inner().map_or(Ok(()), |(_, e)| Err(e))

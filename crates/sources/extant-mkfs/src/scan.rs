@@ -20,7 +20,6 @@ use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::thread::Builder;
 
 /// Room for the entries of one system call.
 const DENTS: usize = 64 << 10;
@@ -143,10 +142,8 @@ pub(super) fn scan(
     root_inode.flags = worker.flags(&root, system::device_of(&stat)) & KEPT_FLAGS;
     scan.rules.apply(&mut root_inode, &xattrs, b"/")?;
     let found = std::thread::scope(|scope| {
-        // Threads that the system refuses leave more work to the others.
-        let run = || Worker::new(&scan).run();
-        let start = |_| Builder::new().spawn_scoped(scope, run).ok();
-        let others: Vec<_> = (1..options.threads).filter_map(start).collect();
+        let run = |_| Worker::new(&scan).run();
+        let others = blockdev::start_threads(scope, 1..options.threads, run);
         let mut found = worker.run();
         for other in others {
             match other.join() {

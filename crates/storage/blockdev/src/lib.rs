@@ -55,6 +55,7 @@ mod record;
 mod replay;
 mod slow;
 mod snapshot;
+mod threads;
 mod timed;
 
 pub use copy::copy_bytes;
@@ -74,6 +75,7 @@ pub use record::{Event, Log, RecordingDevice};
 pub use replay::{Crash, Fate, Replayer};
 pub use slow::SlowDevice;
 pub use snapshot::{Snapshot, SnapshotDevice, SnapshotOptions};
+pub use threads::start_threads;
 pub use timed::{TimedDevice, TimedEvent, TimedReplay};
 
 /// Compiles the README's example.

@@ -5,6 +5,7 @@
 //! nothing else.
 
 use crate::device::{BlockDevice, check_range};
+use crate::threads::start_threads;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -355,8 +356,7 @@ impl BlockDevice for ReadAhead<'_, '_> {
         }
         // If no reader starts, the device itself reads the announced ranges.
         self.started.call_once(|| {
-            let start = |_| drop(thread::Builder::new().spawn_scoped(scope, || readers.serve()));
-            (0..READERS).for_each(start);
+            start_threads(scope, 0..READERS, |_| readers.serve());
         });
         readers.pieces.lock().note(offset..offset + len);
         readers.told.notify_all();

@@ -10,6 +10,7 @@ use crate::numbers::FLAG_MULTI_CONN;
 use crate::options::{MOST_CONNECTIONS, Options};
 use crate::patience::{Patience, no_reply};
 use crate::url::NbdUrl;
+use blockdev::start_threads;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -60,14 +61,9 @@ impl Connections {
             let limit = LIMIT_OF_MORE.min(limit / 4);
             let is_same = |more: &Export| *more == export;
             std::thread::scope(|scope| {
-                let more: Vec<_> = (1..options.connections.min(MOST_CONNECTIONS))
-                    .map(|_| {
-                        let more = std::thread::Builder::new();
-                        more.spawn_scoped(scope, || open(url, options, limit))
-                    })
-                    .collect();
-                let more = more.into_iter().filter_map(Result::ok);
-                let opened = more.filter_map(|more| more.join().ok()?.ok());
+                let numbers = 1..options.connections.min(MOST_CONNECTIONS);
+                let more = start_threads(scope, numbers, |_| open(url, options, limit));
+                let opened = more.into_iter().filter_map(|more| more.join().ok()?.ok());
                 let same = opened.filter(|(_, export)| is_same(export));
                 all.extend(same.map(|(connection, _)| connection));
             });

@@ -18,7 +18,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
-use std::thread::Builder;
 
 /// Longest data of an option or of its reply.
 pub(crate) const MAX_OPTION: u32 = 64 << 10;
@@ -247,9 +246,8 @@ pub fn serve(
         }
     };
     std::thread::scope(|scope| {
-        // The system may refuse threads: fewer serve then, or this one alone.
-        let start = |_| Builder::new().spawn_scoped(scope, work).ok();
-        let started = (0..threads).map_while(start).count();
+        // If the system refuses all threads, this one serves alone.
+        let started = blockdev::start_threads(scope, 0..threads, |_| work()).len();
         let done = loop {
             match request(&mut stream) {
                 Ok(Some(request)) if started == 0 => answer(&request),

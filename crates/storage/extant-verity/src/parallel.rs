@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
-use std::thread::Builder;
 
 /// The next piece, and the failed piece of the lowest number with its error.
 #[derive(Default)]
@@ -38,10 +37,7 @@ pub(crate) fn for_each(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads.min(64) {
-            // Threads that the system refuses leave more work to the others.
-            drop(Builder::new().spawn_scoped(scope, run));
-        }
+        blockdev::start_threads(scope, 1..threads.min(64), |_| run());
         run();
     });
     let failed = progress().failed.take();

@@ -4,7 +4,6 @@ use crate::base::error::{Error, Result};
 use std::any::Any;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::Builder;
 
 /// More threads than this gain little: one thread prepares their work, and continues with their results.
 pub const MAX_THREADS: usize = 16;
@@ -49,9 +48,7 @@ pub fn for_each<T: Sync>(
         return worker();
     }
     std::thread::scope(|s| {
-        // Threads that the system refuses leave more work to the others.
-        let start = |_| Builder::new().spawn_scoped(s, worker).ok();
-        let others: Vec<_> = (1..threads).filter_map(start).collect();
+        let others = blockdev::start_threads(s, 1..threads, |_| worker());
         let own = worker();
         let others = others.into_iter().map(|t| t.join().map_err(panicked)?);
         others.fold(own, Result::and)
