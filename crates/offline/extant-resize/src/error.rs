@@ -22,6 +22,16 @@ pub enum Error {
     /// A volume that this crate does not resize.
     #[error("{0} cannot be resized")]
     Refused(String),
+    /// The size breaks a limit of the format.
+    #[error("{size} bytes are too many: {why}: at most {most} bytes")]
+    TooLarge {
+        /// Bytes that were asked for.
+        size: u64,
+        /// Bytes of the largest volume with these parameters.
+        most: u64,
+        /// The limit.
+        why: String,
+    },
     /// The size is too small for any file system.
     #[error("{0} bytes are too few for its structures: see extant resize -P")]
     TooSmall(u64),

@@ -81,7 +81,10 @@ impl Shape {
         conversion.enter(&mut sb, &self.geo);
         let has_wide = sb.feature_incompat.get() & Incompat::SIXTY_FOUR_BIT.bits() != 0;
         if !has_wide && blocks > u64::from(u32::MAX) {
-            return Err(Error::Refused("2^32 blocks without 64bit: see -b".into()));
+            return Err(self.too_large(
+                blocks,
+                "without 64bit (see -b), it has less than 2^32 blocks",
+            ));
         }
         if blocks > u64::from(u32::MAX) && self.geo.features.has_resize_inode() {
             // The map of reserved descriptors has 32 bits for a block.
@@ -96,8 +99,12 @@ impl Shape {
                 .checked_sub(self.geo.first_data_block)
                 .filter(|&n| n > 0);
             let space = space.ok_or_else(too_small)?;
-            let groups = u32::try_from(space.div_ceil(per))
-                .map_err(|_| Error::Refused("so many groups".into()))?;
+            let groups = u32::try_from(space.div_ceil(per)).unwrap_or(u32::MAX);
+            if groups > self.most_groups() {
+                let each = self.geo.inodes_per_group;
+                let why = format!("with {each} inodes in each group, all have less than 2^32");
+                return Err(self.too_large(blocks, &why));
+            }
             let geo = self.sized(&mut sb, blocks, groups)?;
             let rest = space % per;
             let last = GroupNr(groups - 1);
@@ -125,10 +132,39 @@ impl Shape {
         sb.reserved_gdt_blocks.set(0);
     }
 
+    /// Returns the number of groups whose inodes have numbers of 32 bits.
+    const fn most_groups(&self) -> u32 {
+        match u32::MAX.checked_div(self.geo.inodes_per_group) {
+            Some(groups) => groups,
+            None => u32::MAX,
+        }
+    }
+
+    /// Returns the error of a volume of `blocks` blocks, which breaks a limit of the format.
+    fn too_large(&self, blocks: u64, why: &str) -> Error {
+        let Geometry {
+            block_size,
+            blocks_per_group,
+            first_data_block,
+            ..
+        } = self.geo;
+        let grouped = u64::from(self.most_groups()) * u64::from(blocks_per_group);
+        let mut most = grouped.saturating_add(first_data_block);
+        if !self.geo.features.has_64bit() {
+            most = most.min(u32::MAX.into());
+        }
+        let bytes = |blocks: u64| blocks.saturating_mul(block_size.into());
+        Error::TooLarge {
+            size: bytes(blocks),
+            most: bytes(most),
+            why: why.into(),
+        }
+    }
+
     fn sized(&self, sb: &mut RawSuperblock, blocks: u64, groups: u32) -> Result<Geometry, Error> {
         let old = &self.geo;
         set_counts(sb, old, blocks, groups)
-            .ok_or_else(|| Error::Refused("so many inodes".into()))?;
+            .ok_or_else(|| self.too_large(blocks, "it has less than 2^32 inodes"))?;
         let wide = sb.feature_incompat.get() & Incompat::SIXTY_FOUR_BIT.bits() != 0;
         let size = if wide {
             u32::from(sb.desc_size.get().max(64))

@@ -309,8 +309,14 @@ impl MkfsOptions {
         let mut p = LayoutParams::new(size, self.fs_type, self.usage, block_size);
         p.features = self.feature_set()?;
         p.inode_size = self.inode_size;
-        if let Some(inodes) = self.inodes {
-            p.inodes = inodes;
+        match (self.inodes, p.inodes) {
+            (Some(inodes), _) => p.inodes = inodes,
+            // Tables of large inodes would fill the volume, and mke2fs refuses them.
+            (None, Inodes::BytesPerInode(ratio)) => {
+                let least = u32::from(p.inode_size).saturating_mul(2);
+                p.inodes = Inodes::BytesPerInode(ratio.max(least));
+            }
+            _ => {}
         }
         p.reserved_percent = self.reserved_percent;
         p.label.clone_from(&self.label);

@@ -53,7 +53,7 @@ impl Used {
 
 /// Returns the places of the bitmaps and tables of all groups, and all fixed metadata of the volume.
 pub(super) fn place(geo: &Geometry) -> Result<(Vec<GroupDesc>, Used)> {
-    let no_room = || FormatError::Unrepresentable("bitmaps and inode tables in a flex group");
+    let no_room = || FormatError::Unrepresentable(super::MANY_INODES);
     let mut descs = Vec::new();
     descs
         .try_reserve_exact(geo.groups as usize)

@@ -62,9 +62,16 @@ pub struct Layout {
     journal_goal: Option<BlockNr>,
 }
 
-/// Number of groups up to which small groups get `meta_bg`. Searches for a size try larger and larger volumes, and end
+/// Number of groups up to which volumes get `meta_bg` if their descriptors crowd a group. Searches for a size try larger and larger volumes, and end
 /// only if layouts fail before their groups take much memory.
 const MAX_SMALL_GROUPS: u32 = 1 << 20;
+
+const MANY_GROUPS: &str =
+    "2^32 or more inodes, of which each group has some: larger blocks (-b) make fewer groups";
+const MANY_INODES: &str = "inodes that fill their groups: smaller inodes (-I), fewer inodes (-N) or more bytes per inode (-i) \
+                           leave room";
+const CROWDED: &str =
+    "group descriptors that do not fit the first group: -O meta_bg,^resize_inode spreads them";
 
 /// Sizes that depend on each other.
 struct Sizing {
@@ -93,15 +100,14 @@ impl Layout {
         resolve_features(&mut params)?;
         check_values(&params)?;
         let mut sizing = Sizing::new(&params)?;
-        let is_small = params.blocks_per_group.is_some() && sizing.groups <= MAX_SMALL_GROUPS;
+        let is_small = sizing.groups <= MAX_SMALL_GROUPS;
         if is_small && !params.features.has_meta_bg() && sizing.descriptors_crowd_a_group() {
             params.features.incompat.insert(Incompat::META_BG);
             params.features.compat.remove(Compat::RESIZE_INODE);
             sizing = Sizing::new(&params)?;
         }
         let mut superblock = fill_superblock(&params, &sizing)?;
-        let geometry = Geometry::new(&superblock)
-            .map_err(|_| cannot("a volume of these sizes: descriptors beyond the first group"))?;
+        let geometry = Geometry::new(&superblock).map_err(|_| cannot(CROWDED))?;
         let (mut groups, used) = group_places::place(&geometry)?;
         let metadata: Vec<_> = used
             .0
@@ -176,7 +182,9 @@ fn resolve_features(params: &mut LayoutParams) -> Result<()> {
     }
     if params.blocks_count > u64::from(u32::MAX) {
         if !f.has_64bit() {
-            return Err(cannot("2^32 blocks without 64bit"));
+            return Err(cannot(
+                "2^32 or more blocks without the feature 64bit: larger blocks (-b) make fewer",
+            ));
         }
         // The resize inode maps 32-bit block numbers only.
         f.compat.remove(Compat::RESIZE_INODE);
@@ -271,14 +279,14 @@ impl Sizing {
                 bpg = bpg
                     .checked_sub(8)
                     .filter(|&n| n >= 248) // where mke2fs ends
-                    .ok_or(cannot("so many inodes in so few blocks"))?;
+                    .ok_or(cannot(MANY_INODES))?;
                 blocks_count = p.blocks_count;
                 continue;
             };
             let rest = (blocks_count - first_data_block(p)) % u64::from(bpg);
             let need = s.last_group_overhead(p);
             if rest != 0 && s.groups == 1 && rest < need {
-                return Err(cannot("so small a volume"));
+                return Err(cannot("a volume without room for its structures"));
             }
             if rest != 0 && s.groups > 1 && rest < need + LAST_GROUP_MIN {
                 blocks_count -= rest;
@@ -299,9 +307,9 @@ impl Sizing {
         let space = blocks_count
             .checked_sub(first_data_block(p))
             .filter(|&n| n > 0)
-            .ok_or(cannot("so small a volume"))?;
+            .ok_or(cannot("a volume without room for its structures"))?;
         let groups =
-            u32::try_from(space.div_ceil(u64::from(bpg))).map_err(|_| cannot("so many groups"))?;
+            u32::try_from(space.div_ceil(u64::from(bpg))).map_err(|_| cannot(MANY_GROUPS))?;
         let desc_size = if p.features.has_64bit() { 64 } else { 32 };
         let desc_per_block = p.block_size / desc_size;
         let gdt_blocks = groups.div_ceil(desc_per_block);
@@ -323,7 +331,7 @@ impl Sizing {
             ipg = ipg
                 .checked_sub(per_block.max(8))
                 .filter(|&n| n > 0)
-                .ok_or(cannot("so many groups"))?;
+                .ok_or(cannot(MANY_GROUPS))?;
         }
         let mut sizing = Self {
             blocks_count,
@@ -404,7 +412,11 @@ fn wanted_inodes(p: &LayoutParams) -> Result<u32> {
     let n = match u32::try_from(n) {
         Ok(n) => n,
         Err(_) if p.features.has_64bit() => u32::MAX,
-        Err(_) => return Err(cannot("so many inodes")),
+        Err(_) => {
+            return Err(cannot(
+                "2^32 or more inodes: more bytes per inode (-i) make fewer",
+            ));
+        }
     };
     Ok(n.max(FIRST_INO + 1))
 }
@@ -416,11 +428,10 @@ fn fill_superblock(p: &LayoutParams, s: &Sizing) -> Result<RawSuperblock> {
     sb.rev_level.set(1);
     sb.set_blocks_count(s.blocks_count);
     sb.set_reserved_blocks(s.reserved_blocks);
-    sb.inodes_count.set(
-        s.inodes_per_group
-            .checked_mul(s.groups)
-            .ok_or(cannot("so many inodes"))?,
-    );
+    sb.inodes_count
+        .set(s.inodes_per_group.checked_mul(s.groups).ok_or(cannot(
+            "2^32 or more inodes: more bytes per inode (-i) make fewer",
+        ))?);
     sb.first_data_block.set(first_data_block(p) as u32);
     sb.log_block_size.set(log);
     sb.log_cluster_size.set(log);
