@@ -1,7 +1,8 @@
-//! New disks with a GPT.
+//! New disks with a GPT or an MBR.
 
 use crate::cursor::Cursor;
 use crate::error::Error;
+use crate::partition::Scheme;
 use blockdev::BlockDevice;
 use gpt::disk::LogicalBlockSize;
 use gpt::mbr::ProtectiveMBR;
@@ -14,8 +15,10 @@ use uuid::Uuid;
 const SECTOR: u64 = 512;
 /// Alignment of partitions, for the sake of disks with large blocks; tables have this much space at both ends.
 const ALIGN: u64 = 1 << 20;
-/// Largest number of partitions.
+/// Largest number of partitions of a GPT.
 const MOST: usize = 128;
+/// Largest number of partitions of an MBR without logical ones.
+const MOST_OF_MBR: usize = 4;
 /// Length of a label in UTF-16 units.
 const LABEL: usize = 36;
 
@@ -63,20 +66,40 @@ pub struct NewPartition {
 /// ```
 #[derive(Clone, Debug)]
 pub struct NewDisk {
+    scheme: Scheme,
     id: Uuid,
     partitions: Vec<NewPartition>,
     ranges: Vec<Range<u64>>,
 }
 
 impl NewDisk {
-    /// Places the partitions. Derives their GUIDs from that of the disk.
+    /// Places the partitions of a disk with a GPT. Derives their GUIDs from that of the disk.
     ///
     /// # Errors
     /// There are too many partitions, or one is empty or has too long a label.
     pub fn new(id: Uuid, partitions: Vec<NewPartition>) -> Result<Self, Error> {
+        Self::with_table(Scheme::Gpt, id, partitions)
+    }
+
+    /// Places the partitions of a disk with this kind of table. An MBR has no labels, and its number of the disk is
+    /// derived from `id`.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new); for an MBR, more than four partitions, or one beyond 2 TiB.
+    pub fn with_table(
+        scheme: Scheme,
+        id: Uuid,
+        partitions: Vec<NewPartition>,
+    ) -> Result<Self, Error> {
         let refused = |what: String| Err(Error::Outside(what));
-        if partitions.len() > MOST {
-            return refused(format!("a disk has at most {MOST} partitions"));
+        let most = match scheme {
+            Scheme::Gpt => MOST,
+            Scheme::Mbr => MOST_OF_MBR,
+        };
+        if partitions.len() > most {
+            return refused(format!(
+                "a disk with {scheme} has at most {most} partitions"
+            ));
         }
         let mut at = ALIGN;
         let mut ranges = Vec::with_capacity(partitions.len());
@@ -95,10 +118,16 @@ impl NewDisk {
                     "partition {label} has no size that a disk can hold"
                 ));
             };
+            if scheme == Scheme::Mbr && end / SECTOR > u64::from(u32::MAX) {
+                return refused(format!(
+                    "partition {label} ends beyond 2 TiB, where MBR has no numbers for sectors: a GPT has"
+                ));
+            }
             ranges.push(at..end);
             at = end;
         }
         Ok(Self {
+            scheme,
             id,
             partitions,
             ranges,
@@ -108,6 +137,20 @@ impl NewDisk {
     /// Returns the GUID of the disk's partition with this number.
     fn partition_id(&self, number: usize) -> Uuid {
         Uuid::new_v5(&self.id, format!("partition {number}").as_bytes())
+    }
+
+    /// Returns the ID of the disk in its table: a GUID, or the number of an MBR.
+    pub fn table_id(&self) -> String {
+        match self.scheme {
+            Scheme::Gpt => self.id.to_string(),
+            Scheme::Mbr => format!("{:08x}", self.signature()),
+        }
+    }
+
+    /// Returns the number of a disk with an MBR, which is not 0.
+    fn signature(&self) -> u32 {
+        let [a, b, c, d, ..] = *self.id.as_bytes();
+        u32::from_be_bytes([a, b, c, d]).max(1)
     }
 
     /// Returns the size of the disk in bytes.
@@ -120,7 +163,8 @@ impl NewDisk {
         &self.ranges
     }
 
-    /// Writes the tables at both ends of the disk, and the protective MBR. Partitions keep their contents.
+    /// Writes the MBR, or the tables of the GPT at both ends of the disk with a protective MBR. Partitions keep their
+    /// contents.
     ///
     /// # Errors
     /// The device is too small, or fails.
@@ -129,6 +173,9 @@ impl NewDisk {
             return Err(Error::Outside(
                 "the disk is too small for its partitions".into(),
             ));
+        }
+        if self.scheme == Scheme::Mbr {
+            return self.write_mbr(device);
         }
         let failed = |e: gpt::GptError| Error::Io(io::Error::other(e.to_string()));
         let mut cursor = Cursor::new(device);
@@ -158,6 +205,36 @@ impl NewDisk {
         });
         disk.update_partitions(entries.collect()).map_err(failed)?;
         disk.write().map_err(failed)?;
+        Ok(())
+    }
+
+    /// Writes the first sector, and zeros where the headers of a GPT would be.
+    fn write_mbr(&self, device: &dyn BlockDevice) -> Result<(), Error> {
+        let mut sector = [0; SECTOR as usize];
+        let places = sector[446..510].chunks_exact_mut(16);
+        for ((entry, partition), range) in places.zip(&self.partitions).zip(&self.ranges) {
+            let kind = match partition.purpose {
+                Purpose::EfiSystem => 0xef,
+                Purpose::Linux => 0x83,
+            };
+            // The constructor has checked both numbers.
+            let numbers = [range.start, range.end - range.start].map(|at| (at / SECTOR) as u32);
+            // Cylinders, heads and sectors have the values for disks that are too large for them.
+            let head = [0, 0xfe, 0xff, 0xff, kind, 0xfe, 0xff, 0xff];
+            let bytes = head
+                .into_iter()
+                .chain(numbers.into_iter().flat_map(u32::to_le_bytes));
+            entry
+                .iter_mut()
+                .zip(bytes)
+                .for_each(|(to, from)| *to = from);
+        }
+        sector[440..444].copy_from_slice(&self.signature().to_le_bytes());
+        sector[510..].copy_from_slice(&[0x55, 0xaa]);
+        let zeros = [0; SECTOR as usize];
+        device.write_at(device.len() / SECTOR * SECTOR - SECTOR, &zeros)?;
+        device.write_at(SECTOR, &zeros)?;
+        device.write_at(0, &sector)?;
         Ok(())
     }
 }
