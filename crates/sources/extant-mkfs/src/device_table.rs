@@ -11,7 +11,7 @@ use ext4_format::FileType;
 use ext4_format::acl::Acl;
 use ext4_format::xattr::ACL_ACCESS;
 use extant_sources::parts::{Entry, Order};
-use extant_sources::{ArchiveKind, DeviceTable};
+use extant_sources::{ArchiveKind, AttributeChange, DeviceTable};
 
 impl Layers {
     /// Applies a table: enters its members, and sets owners and permissions of the files that it names.
@@ -72,6 +72,38 @@ impl Layers {
         Ok(())
     }
 
+    /// Changes attributes of a file that an earlier source has. The options about owners and permissions apply to the
+    /// new attributes as to those of files.
+    pub(super) fn change_attributes(
+        &mut self,
+        change: &AttributeChange,
+        rules: &AttributeRules<'_>,
+    ) -> Result<()> {
+        let bad = |what| MkfsError::Options(format!("{}: {what}", change.line));
+        let Some(number) = self.inode_at(&change.path).map_err(bad)? else {
+            if change.optional {
+                return Ok(());
+            }
+            return Err(MkfsError::Options(change.missing()));
+        };
+        let options = rules.options;
+        let inode = self.inode_mut(number);
+        if let Some(uid) = change.uid {
+            inode.uid = options.uid.unwrap_or_else(|| options.uid_map.map(uid));
+        }
+        if let Some(gid) = change.gid {
+            inode.gid = options.gid.unwrap_or_else(|| options.gid_map.map(gid));
+        }
+        if let Some(time) = change.time {
+            (inode.atime, inode.mtime, inode.ctime) = (time, time, time);
+        }
+        let bits = inode.file_type().mode_bits();
+        let mode = change
+            .mode
+            .map(|mode| options.mode_map.map(bits | mode) & 0o7777);
+        chmod(inode, mode, rules.pool)
+    }
+
     /// Sets owner and permissions of an inode, and of all inodes below it if the line is recursive.
     fn change(&mut self, inode: u32, entry: &Entry, pool: &XattrPool) -> Result<()> {
         let recursive = matches!(
@@ -94,8 +126,13 @@ impl Layers {
 
 fn change(inode: &mut Inode, entry: &Entry, pool: &XattrPool) -> Result<()> {
     (inode.uid, inode.gid) = (entry.uid, entry.gid);
+    chmod(inode, entry.mode, pool)
+}
+
+/// Sets the permissions of an inode, unless it is a symbolic link.
+fn chmod(inode: &mut Inode, mode: Option<u16>, pool: &XattrPool) -> Result<()> {
     let ftype = inode.file_type();
-    let Some(mode) = entry.mode.filter(|_| ftype != FileType::Symlink) else {
+    let Some(mode) = mode.filter(|_| ftype != FileType::Symlink) else {
         return Ok(());
     };
     inode.mode = ftype.mode_bits() | mode;

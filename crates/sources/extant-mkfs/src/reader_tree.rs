@@ -29,9 +29,13 @@ pub(super) fn scan(
         })
     });
     match failed {
-        Some(e) => Err(e),
-        None => Ok(read?),
+        Some(e) => return Err(e),
+        None => read?,
     }
+    for change in tree.changes() {
+        layers.change_attributes(&change, attribute_rules)?;
+    }
+    Ok(())
 }
 
 /// Refuses stretches of data that are out of order, or reach beyond a file.

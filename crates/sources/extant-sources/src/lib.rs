@@ -15,6 +15,7 @@
 
 mod archive;
 mod archive_member;
+mod attribute_change;
 mod cpio;
 mod error;
 mod manifest;
@@ -27,6 +28,7 @@ mod white_out;
 
 pub use archive::{ArchiveInput, decompressed, read_archive, read_tree};
 pub use archive_member::{ArchiveKind, ArchiveMember};
+pub use attribute_change::AttributeChange;
 pub use blockdev;
 pub use error::{Result, SourceError};
 pub use manifest::{DeviceTable, Manifest};

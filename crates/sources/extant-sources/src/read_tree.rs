@@ -1,6 +1,7 @@
 //! Trees from other readers: another file system, or a tree made by the caller.
 
 use crate::archive_member::ArchiveMember;
+use crate::attribute_change::AttributeChange;
 use crate::error::Result;
 
 /// A tree that something else reads, such as another file system. Its names and attributes are asked for once, its data
@@ -38,6 +39,12 @@ pub trait ReadTree: Send + Sync {
     /// # Errors
     /// Read errors; errors of `enter` must be returned.
     fn members(&self, enter: &mut dyn FnMut(ArchiveMember, u32) -> Result<()>) -> Result<()>;
+
+    /// Returns new attributes of files that other sources have, in the order in which they apply, after
+    /// [`members`](Self::members).
+    fn changes(&self) -> Vec<AttributeChange> {
+        Vec::new()
+    }
 
     /// Reads data of a file, all of the buffer, which is inside of the file.
     ///

@@ -1,6 +1,6 @@
 //! Worker threads that write the regular files of an archive.
 
-use crate::copy_steps::set_attributes_with;
+use crate::copy_steps::{set_attributes_with, write_data};
 use crate::meta::{Meta, Xattr};
 use crate::monitor::Monitor;
 use crate::rules::Rules;
@@ -68,23 +68,15 @@ pub(crate) fn write_file(
 ) -> Result<()> {
     let write = || -> Result<()> {
         let sink = dst.make_file(&job.path, job.item.meta.mode & 0o777, Existing::Replace)?;
-        let mut rest = job.content.as_slice();
+        let (mut rest, mut written) = (job.content.as_slice(), 0);
         for &(start, len) in &job.stretches {
             // The content is as long as all stretches together.
             let (now, later) = rest.split_at((len as usize).min(rest.len()));
-            sink.write_at(start, now)?;
+            written = write_data(&*sink, rules, start, now)?.max(written);
             rest = later;
         }
         monitor.moved(job.content.len() as u64);
-        close(
-            &*sink,
-            dst,
-            &job.path,
-            &job.item,
-            &job.stretches,
-            rules,
-            monitor,
-        )
+        close(&*sink, dst, &job.path, &job.item, written, rules, monitor)
     };
     write().with_context(|| dst.place(&job.path))
 }
@@ -94,11 +86,11 @@ pub(crate) fn close(
     dst: &dyn Side,
     path: &[u8],
     item: &Item,
-    stretches: &[(u64, u64)],
+    written: u64,
     rules: &Rules,
     monitor: &dyn Monitor,
 ) -> Result<()> {
-    if stretches.last().map_or(0, |(start, len)| start + len) < item.meta.size {
+    if written < item.meta.size {
         sink.set_size(item.meta.size)?;
     }
     let set = (&item.meta, &item.xattrs[..]);

@@ -6,17 +6,19 @@
 //! directory) waits for all queued files.
 
 use crate::archive_files::{InFlight, Item, Job, JobGuard, close, write_file};
-use crate::copy_steps::{clear_destination, set_attributes_with};
+use crate::copy_steps::{clear_destination, set_attributes_with, write_data};
 use crate::layers::{Touched, remove_all};
 use crate::meta::Meta;
 use crate::monitor::Monitor;
 use crate::paths::{join, relative, show};
 use crate::rules::Rules;
 use crate::side::{Existing, Side};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ext4_format::FileType;
 use ext4_format::inode::makedev;
-use extant_sources::{ArchiveInput, ArchiveKind, ArchiveMember, ReadTree, SourceError, WhiteOut};
+use extant_sources::{
+    ArchiveInput, ArchiveKind, ArchiveMember, AttributeChange, ReadTree, SourceError, WhiteOut,
+};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
@@ -93,6 +95,7 @@ pub fn read_archive(
             flags: HashMap::new(),
             touched: rules.layer.then(Touched::default),
             handed_out: HashSet::new(),
+            changes: Vec::new(),
         };
         let read = reader.run(feed);
         drop(reader.queues.drain(..));
@@ -123,6 +126,8 @@ struct Reader<'a> {
     touched: Option<Touched>,
     /// Hashes of the paths of files that may not be written yet.
     handed_out: HashSet<u64>,
+    /// Changes of files that were there before, or that other lines have made.
+    changes: Vec<AttributeChange>,
 }
 
 impl Reader<'_> {
@@ -143,9 +148,11 @@ impl Reader<'_> {
                 })
             }
             Feed::Tree(tree) => {
-                extant_sources::read_tree(&*tree, monitor.cancel(), |member, data| {
+                let read = extant_sources::read_tree(&*tree, monitor.cancel(), |member, data| {
                     give(member, data)
-                })
+                });
+                self.changes = tree.changes();
+                read
             }
         };
         match read {
@@ -426,7 +433,7 @@ impl Reader<'_> {
         let sink = self
             .dst
             .make_file(path, item.meta.mode & 0o777, Existing::Replace)?;
-        let mut buf = vec![0; SMALL as usize];
+        let (mut buf, mut written) = (vec![0; SMALL as usize], 0);
         for &(start, len) in stretches {
             let (mut at, end) = (start, start + len);
             while at < end {
@@ -435,7 +442,7 @@ impl Reader<'_> {
                     .unwrap_or(buf.len())
                     .min(buf.len());
                 data.read_exact(&mut buf[..want])?;
-                sink.write_at(at, &buf[..want])?;
+                written = write_data(&*sink, self.rules, at, &buf[..want])?.max(written);
                 self.monitor.moved(want as u64);
                 at += want as u64;
             }
@@ -445,13 +452,41 @@ impl Reader<'_> {
             self.dst,
             path,
             item,
-            stretches,
+            written,
             self.rules,
             self.monitor,
         )
     }
 
+    /// Changes attributes of a file.
+    fn change(&self, change: &AttributeChange) -> Result<()> {
+        let name = relative(&change.path)?.unwrap_or_default();
+        let path = join(self.to, &name);
+        let Some(mut meta) = self.dst.meta(&path, false)? else {
+            ensure!(change.optional, "{}", change.missing());
+            return Ok(());
+        };
+        // The rules change new attributes, and keep the present ones.
+        let new = self.rules.adjust(Meta {
+            mode: change.mode.unwrap_or(meta.mode),
+            uid: change.uid.unwrap_or(meta.uid),
+            gid: change.gid.unwrap_or(meta.gid),
+            ..meta.clone()
+        });
+        meta.mode = change.mode.map_or(meta.mode, |_| new.mode);
+        meta.uid = change.uid.map_or(meta.uid, |_| new.uid);
+        meta.gid = change.gid.map_or(meta.gid, |_| new.gid);
+        if let Some(time) = change.time {
+            (meta.atime, meta.mtime) = (time, time);
+        }
+        let xattrs = Vec::new();
+        self.keep(&path, &Item { meta, xattrs })
+    }
+
     fn finish(mut self) -> Result<()> {
+        for change in std::mem::take(&mut self.changes) {
+            self.change(&change)?;
+        }
         let directories = std::mem::take(&mut self.directories);
         let mut directories: Vec<_> = directories.into_iter().collect();
         directories.sort_by(|a, b| b.0.cmp(&a.0));

@@ -23,7 +23,6 @@ use extant_sources::WhiteOut;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::Builder;
 
 /// Files in one task.
 const PIECE: usize = 64;
@@ -241,6 +240,8 @@ impl Route<'_> {
     ) -> Result<()> {
         let Self { rules, monitor, .. } = self;
         let context = || dst.place(to);
+        // The file that another name leads to, a device or a pipe stays.
+        let is_new = existing == Existing::Replace || !matches!(dst.meta(to, false), Ok(Some(_)));
         let make = || dst.make_file(to, meta.mode & 0o777, existing);
         let sink = make().or_else(|e| {
             let there = dst.meta(to, existing == Existing::Overwrite);
@@ -254,7 +255,12 @@ impl Route<'_> {
             remove_all(dst, to, monitor)?;
             make().with_context(context)
         })?;
-        content(source, &*sink, meta, monitor).with_context(context)?;
+        let copied = content(source, &*sink, meta, rules, monitor).with_context(context);
+        if copied.is_err() && is_new {
+            // A file with the beginning of its content looks like a whole one.
+            let _ = dst.remove(to);
+        }
+        copied?;
         let xattrs = if rules.keep_xattrs {
             source.xattrs().with_context(|| src.place(from))?
         } else {
@@ -302,10 +308,7 @@ impl Copy<'_> {
         let threads = self.route.rules.threads.max(1);
         lock(&self.stack).files.resize_with(threads, Vec::new);
         std::thread::scope(|s| {
-            for thread in 1..threads {
-                // Threads that the system refuses leave more work to the others.
-                drop(Builder::new().spawn_scoped(s, move || self.work(thread)));
-            }
+            blockdev::start_threads(s, 1..threads, |thread| self.work(thread));
             self.work(0);
         });
         lock(&self.stack).failed.take().map_or(Ok(()), Err)

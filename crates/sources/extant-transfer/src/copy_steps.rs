@@ -57,11 +57,41 @@ pub(crate) fn set_attributes_with(
     .with_context(|| place.clone())
 }
 
+/// Writes bytes to a new file. Blocks of zeros are left out, unless the rules keep them. Returns the end of what was
+/// written, or 0.
+pub(crate) fn write_data(sink: &dyn Sink, rules: &Rules, at: u64, data: &[u8]) -> Result<u64> {
+    let hole = sink.hole().filter(|_| !rules.keep_zeros);
+    let Some(block) = hole.filter(|&block| block > 0) else {
+        sink.write_at(at, data)?;
+        return Ok(at + data.len() as u64);
+    };
+    // The first block may have begun in an earlier piece.
+    let first = block - (at % block as u64) as usize;
+    let (head, rest) = data.split_at(first.min(data.len()));
+    let (mut end, mut start, mut now) = (0, 0, 0);
+    for part in std::iter::once(head).chain(rest.chunks(block)) {
+        if blockdev::is_zero(part) {
+            if let Some(run) = data.get(start..now).filter(|run| !run.is_empty()) {
+                sink.write_at(at + start as u64, run)?;
+                end = at + now as u64;
+            }
+            start = now + part.len();
+        }
+        now += part.len();
+    }
+    if let Some(run) = data.get(start..).filter(|run| !run.is_empty()) {
+        sink.write_at(at + start as u64, run)?;
+        end = at + data.len() as u64;
+    }
+    Ok(end)
+}
+
 /// Copies the data ranges of a file, and leaves holes out.
 pub(crate) fn content(
     source: &dyn Source,
     sink: &dyn Sink,
     meta: &Meta,
+    rules: &Rules,
     monitor: &dyn Monitor,
 ) -> Result<()> {
     let mut buf = vec![
@@ -70,7 +100,7 @@ pub(crate) fn content(
             .min(usize::try_from(meta.size).unwrap_or(CHUNK))
             .max(1)
     ];
-    let mut at = 0;
+    let (mut at, mut written) = (0, 0);
     // If the file shrinks during the copy, its data end early.
     'stretches: while at < meta.size {
         let stretch = if meta.dense {
@@ -84,7 +114,7 @@ pub(crate) fn content(
             monitor.check()?;
             let want = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
             let n = source.read_at(at, &mut buf[..want])?;
-            sink.write_at(at, &buf[..n])?;
+            written = write_data(sink, rules, at, &buf[..n])?.max(written);
             monitor.moved(n as u64);
             at += n as u64;
             if n < want {
@@ -92,8 +122,9 @@ pub(crate) fn content(
             }
         }
     }
-    if at < meta.size && !meta.dense {
-        sink.set_size(meta.size)?;
+    let size = if meta.dense { at } else { meta.size };
+    if written < size {
+        sink.set_size(size)?;
     }
     Ok(())
 }

@@ -19,6 +19,8 @@ pub struct Rules {
     pub keep_xattrs: bool,
     /// Keep hard links as hard links.
     pub keep_links: bool,
+    /// Write zeros that are data of the source. Otherwise blocks of zeros become holes, on sides that can.
+    pub keep_zeros: bool,
     /// Number of threads. If 0, the calling thread does all work.
     pub threads: usize,
     /// Fail if the destination exists.
@@ -65,6 +67,7 @@ impl Rules {
             keep_times: false,
             keep_xattrs: false,
             keep_links: false,
+            keep_zeros: true,
             threads,
             only_new: false,
             layer: false,

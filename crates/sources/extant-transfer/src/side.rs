@@ -208,6 +208,11 @@ pub trait Sink {
     /// # Errors
     /// Returns the error of the system or of the volume.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+    /// Returns the length in bytes of the blocks that a new file does not need if they are zeros. `None` if zeros must be
+    /// written, as to a device.
+    fn hole(&self) -> Option<usize> {
+        None
+    }
     /// Sets the size.
     ///
     /// # Errors

@@ -85,6 +85,12 @@ impl File {
         &self.inode
     }
 
+    /// Returns the block size of the volume; 0 if it is closed.
+    pub(super) fn block_size(&self) -> u32 {
+        self.engine()
+            .map_or(0, |engine| engine.store.geometry.block_size)
+    }
+
     pub(crate) fn is_of(&self, engine: &Arc<Engine>) -> bool {
         Arc::ptr_eq(self.caller.any_engine(), engine)
     }

@@ -2,6 +2,7 @@
 
 use super::lines::unescape;
 use crate::archive_member::{ArchiveKind, ArchiveMember};
+use crate::attribute_change::AttributeChange;
 use crate::error::show;
 use ext4_format::inode::{dev_major, dev_minor};
 use ext4_format::timestamp::Timestamp;
@@ -43,8 +44,13 @@ pub(super) struct Surroundings<'a> {
     pub now: Timestamp,
 }
 
-/// Problem of a regular file without data.
-const NO_DATA: &str = "no such file: contents=FILE names the file with the data (a device table changes owners and permissions alone)";
+/// Description of a file by a line.
+pub enum LineEntry {
+    /// A member, and the file of the host with its data.
+    Member(Box<ArchiveMember>, Option<PathBuf>),
+    /// Attributes of a file without data here.
+    Change(AttributeChange),
+}
 
 /// Returns the error for an unknown `type=`.
 fn unknown_type(given: &[u8]) -> String {
@@ -166,16 +172,15 @@ impl Keywords {
         Ok(place.base.join(OsStr::from_bytes(&path)))
     }
 
-    /// Returns the member, and the file of the host with its data; `None` for one that is optional and missing.
-    pub fn member(
-        &self,
-        place: &Surroundings<'_>,
-    ) -> Result<Option<(ArchiveMember, Option<PathBuf>)>> {
+    /// Returns what a line describes; `None` for a file that is optional and missing.
+    pub fn entry(&self, place: &Surroundings<'_>) -> Result<Option<LineEntry>> {
         let mut host: Option<(PathBuf, Metadata)> = None;
         let kind = match self.get("type").unwrap_or(b"file") {
             b"file" => {
                 let file = self.contents(place)?;
                 let bad = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
+                let is_missing = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
+                let contents = self.get("contents").is_some();
                 match std::fs::metadata(&file) {
                     Ok(meta) if !meta.is_file() => return Err(bad(&"is not a regular file")),
                     Ok(meta) => {
@@ -191,24 +196,20 @@ impl Keywords {
                         };
                         ArchiveKind::File { size, stretches }
                     }
-                    Err(e)
-                        if e.kind() == io::ErrorKind::NotFound
-                            && self.get("optional").is_some() =>
-                    {
+                    Err(e) if is_missing(&e) && contents && self.get("optional").is_some() => {
                         return Ok(None);
                     }
                     // An empty file needs no data.
-                    Err(e)
-                        if e.kind() == io::ErrorKind::NotFound
-                            && self.get("contents").is_none()
-                            && self.get("size") == Some(b"0") =>
-                    {
+                    Err(e) if is_missing(&e) && !contents && self.get("size") == Some(b"0") => {
                         ArchiveKind::File {
                             size: 0,
                             stretches: Vec::new(),
                         }
                     }
-                    Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(bad(&NO_DATA)),
+                    Err(e) if is_missing(&e) && !contents => {
+                        return self.change(place).map(LineEntry::Change).map(Some);
+                    }
+                    Err(e) if is_missing(&e) => return Err(bad(&"no such file")),
                     Err(e) => return Err(bad(&e)),
                 }
             }
@@ -227,11 +228,8 @@ impl Keywords {
             other => return Err(unknown_type(other)),
         };
         let meta = host.as_ref().map(|(_, meta)| meta);
-        let mode = match self.number("mode", 8)? {
-            Some(mode) => u16::try_from(mode)
-                .ok()
-                .filter(|m| *m <= 0o7777)
-                .ok_or("mode of more than 07777")?,
+        let mode = match self.mode()? {
+            Some(mode) => mode,
             None => match (meta, &kind) {
                 (Some(meta), _) => (meta.mode() & 0o7777) as u16,
                 (None, ArchiveKind::Directory) => 0o755,
@@ -244,6 +242,29 @@ impl Keywords {
         let of_host = || meta.map(|m| Timestamp::new(m.mtime(), m.mtime_nsec() as u32));
         let time = self.time()?.or_else(of_host).unwrap_or(place.now);
         (member.atime, member.mtime, member.ctime) = (time, time, time);
-        Ok(Some((member, host.map(|(file, _)| file))))
+        let file = host.map(|(file, _)| file);
+        Ok(Some(LineEntry::Member(Box::new(member), file)))
+    }
+
+    fn mode(&self) -> Result<Option<u16>> {
+        let Some(mode) = self.number("mode", 8)? else {
+            return Ok(None);
+        };
+        let mode = u16::try_from(mode).ok().filter(|m| *m <= 0o7777);
+        mode.map(Some)
+            .ok_or_else(|| "mode of more than 07777".into())
+    }
+
+    /// Returns the change of a file that an earlier source has.
+    fn change(&self, place: &Surroundings<'_>) -> Result<AttributeChange> {
+        Ok(AttributeChange {
+            path: place.path.to_vec(),
+            line: String::new(),
+            mode: self.mode()?,
+            uid: self.id("uid", "uname")?,
+            gid: self.id("gid", "gname")?,
+            time: self.time()?,
+            optional: self.get("optional").is_some(),
+        })
     }
 }

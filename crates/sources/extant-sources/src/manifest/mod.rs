@@ -10,10 +10,11 @@ pub use table::{Entry, Order};
 
 use crate::archive::compression::decompressed;
 use crate::archive_member::ArchiveMember;
+use crate::attribute_change::AttributeChange;
 use crate::error::{Result, SourceError};
 use crate::read_tree::ReadTree;
 use ext4_format::timestamp::Timestamp;
-use keywords::{Keywords, Surroundings};
+use keywords::{Keywords, LineEntry, Surroundings};
 use lines::{Lines, unescape};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -26,7 +27,8 @@ const LONGEST_PATH: usize = 1 << 16;
 
 /// A manifest in the format of mtree(5). Each line is a file with its type, permissions, owner, time, target and
 /// device; its data are in the file that `contents=` names, otherwise in the file of the same path. Paths of the host
-/// are relative to the current directory, or to `base`.
+/// are relative to the current directory, or to `base`. A line about a regular file without data changes the attributes
+/// of a file that an earlier source has ([`ReadTree::changes`]).
 ///
 /// ```
 /// use extant_sources::{Manifest, SourceError, read_tree};
@@ -49,6 +51,8 @@ pub struct Manifest {
     base: PathBuf,
     /// Files of the host, by their numbers.
     files: Mutex<Vec<PathBuf>>,
+    /// Lines about files whose data are not here.
+    changes: Mutex<Vec<AttributeChange>>,
 }
 
 impl Manifest {
@@ -58,6 +62,7 @@ impl Manifest {
             path: path.into(),
             base: base.into(),
             files: Mutex::default(),
+            changes: Mutex::default(),
         }
     }
 
@@ -66,11 +71,11 @@ impl Manifest {
         head.starts_with(b"#mtree")
     }
 
-    /// Returns the member of a line and the number of its data; `None`: it is left out.
+    /// Returns the member of a line and the number of its data; `None`: it is left out, or only changes a file.
     fn member(
         &self,
         path: Vec<u8>,
-        words: &Keywords,
+        (words, line): (&Keywords, u64),
         now: Timestamp,
     ) -> Result<Option<(ArchiveMember, u32)>, String> {
         let place = Surroundings {
@@ -78,8 +83,14 @@ impl Manifest {
             path: &path,
             now,
         };
-        let Some((member, file)) = words.member(&place)? else {
-            return Ok(None);
+        let (member, file) = match words.entry(&place)? {
+            None => return Ok(None),
+            Some(LineEntry::Change(change)) => {
+                let line = format!("{}: line {line}", self.path.display());
+                self.changes.lock().push(AttributeChange { line, ..change });
+                return Ok(None);
+            }
+            Some(LineEntry::Member(member, file)) => (*member, file),
         };
         let Some(file) = file else {
             return Ok(Some((member, 0)));
@@ -120,6 +131,7 @@ impl ReadTree for Manifest {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = Timestamp::new(now.map_or(0, |d| d.as_secs().cast_signed()), 0);
         let (mut defaults, mut dir) = (Keywords::default(), Vec::<Vec<u8>>::new());
+        self.changes.lock().clear();
         while let Some((number, line)) = lines.next().map_err(io)? {
             let bad = |what: String| SourceError::source(&name, format!("line {number}: {what}"));
             let mut words = line
@@ -136,13 +148,19 @@ impl ReadTree for Manifest {
                     let mut own = defaults.clone();
                     own.set(words).map_err(bad)?;
                     let path = full_path(&mut dir, first, &own).map_err(bad)?;
-                    if let Some((member, file)) = self.member(path, &own, now).map_err(bad)? {
+                    if let Some((member, file)) =
+                        self.member(path, (&own, number), now).map_err(bad)?
+                    {
                         enter(member, file)?;
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    fn changes(&self) -> Vec<AttributeChange> {
+        self.changes.lock().clone()
     }
 
     fn read_at(&self, file: u32, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -396,6 +396,10 @@ impl Sink for VolumeFile {
         Ok(())
     }
 
+    fn hole(&self) -> Option<usize> {
+        usize::try_from(self.0.block_size()).ok()
+    }
+
     fn set_size(&self, size: u64) -> Result<()> {
         Ok(self.0.set_len(size)?)
     }
