@@ -5,6 +5,7 @@
 use crate::command_line::{help, usage};
 use crate::commands::{self, Command, mkfs, mount, tune};
 use anyhow::{Result, anyhow, bail};
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::io_timeout;
 use extant_e2fsprogs::{Answer, Extant, Program, Refusal};
 use extant_terminal::{interrupt, output};
@@ -91,7 +92,7 @@ fn unknown(program: &OsStr) -> Option<Refusal> {
         return None;
     }
     let names: Vec<&str> = Program::names().chain(MOUNT).collect();
-    let (shown, names) = (base.display(), names.join(", "));
+    let (shown, names) = (base.shown(), names.join(", "));
     let line = format!("{shown}: not a name of this program: call it extant, {names}");
     Some(Refusal(line, wrong_usage(program)))
 }

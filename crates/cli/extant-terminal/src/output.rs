@@ -2,6 +2,7 @@
 
 use crate::interrupted::Interrupted;
 use anyhow::Result;
+use extant_transfer::show;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -85,7 +86,7 @@ pub fn end(
 /// Reports the result in one line on standard error, for people: silent when that is not a terminal.
 pub fn summary(line: &str) -> Result<()> {
     if io::stderr().is_terminal() {
-        writeln!(io::stderr(), "{line}")?;
+        writeln!(io::stderr(), "{}", plain(line))?;
     }
     Ok(())
 }
@@ -95,7 +96,7 @@ pub fn ask(question: &str) -> Result<bool> {
     if !can_ask() {
         return Ok(false);
     }
-    write!(io::stderr(), "{question} (y/N) ")?;
+    write!(io::stderr(), "{} (y/N) ", plain(question))?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -125,7 +126,7 @@ pub fn ask_one_of(question: &str) -> Result<Answer> {
         return Ok(Answer::No);
     }
     loop {
-        write!(io::stderr(), "{question} (y/n/a/q) ")?;
+        write!(io::stderr(), "{} (y/n/a/q) ", plain(question))?;
         let mut answer = String::new();
         if io::stdin().read_line(&mut answer)? == 0 {
             return Ok(Answer::Quit);
@@ -165,9 +166,20 @@ pub fn note(what: impl fmt::Display) {
 fn say(kind: &str, more: &str, what: impl fmt::Display) {
     // An error of standard error cannot be reported.
     let _ = match speaker().name {
-        "extant" => writeln!(io::stderr(), "{kind}: {what}"),
-        name => writeln!(io::stderr(), "{name}: {more}{what}"),
+        "extant" => writeln!(io::stderr(), "{kind}: {}", plain(what)),
+        name => writeln!(io::stderr(), "{name}: {more}{}", plain(what)),
     };
+}
+
+/// Formats a message without characters that a terminal obeys: names of files are part of it. A message may have
+/// several lines.
+fn plain(what: impl fmt::Display) -> String {
+    let lines = what.to_string();
+    let lines: Vec<_> = lines
+        .split('\n')
+        .map(|line| show(line.as_bytes()))
+        .collect();
+    lines.join("\n")
 }
 
 /// Error after messages that were already printed, one line each.

@@ -1,6 +1,7 @@
 //! A place in an open image, as an address names it: a path from a directory, or an inode by its number.
 
 use crate::address::{Address, base_name, bytes, join, os};
+use crate::format::show::ShowPath;
 use anyhow::{Result, bail, ensure};
 use extant::unstable::Node;
 use extant::{
@@ -90,7 +91,7 @@ impl ImagePlace {
         let Some(node) = &self.node else {
             return Ok(());
         };
-        let image = self.address.image.display();
+        let image = self.address.image.shown();
         let ino = node.ino();
         bail!(
             "a name is needed, not a number: `extant ls -Ri {image}:` shows which names lead to inode {ino}"

@@ -14,7 +14,7 @@ pub mod schemes;
 pub mod walk;
 pub use extant_transfer::{base_name, join};
 
-use crate::format::show::show;
+use crate::format::show::{ShowPath, show};
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser, ValueParserFactory};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -122,7 +122,7 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.image.display(), show(&self.path))
+        write!(f, "{}:{}", self.image.shown(), show(&self.path))
     }
 }
 
@@ -159,7 +159,7 @@ impl Address {
             Location::Host(path) => {
                 let meant = slash_forgotten(&path);
                 let is_image = path.is_file() && !path.as_os_str().is_empty();
-                let path = path.display();
+                let path = path.shown();
                 let meant = meant.unwrap_or_else(|| {
                     if is_image {
                         format!("{path}:/path")

@@ -1,5 +1,6 @@
 //! The schemes of addresses of images that are not on this machine.
 
+use crate::format::show::ShowPath;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -43,7 +44,7 @@ pub fn unknown_scheme(text: &OsStr) -> Option<String> {
     }
     Some(format!(
         "{}: images have no such address (try nbd://, nbds://, https://, s3://, gs://, az:// or rbd:)",
-        text.display()
+        text.shown()
     ))
 }
 

@@ -1,10 +1,68 @@
 //! Names, modes and sizes as people read them.
 
 use extant::FileType;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::ffi::{OsStr, OsString};
+use std::fmt::{self, Display};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 pub use extant_terminal::numbers::{count, human, rate};
 pub use extant_transfer::{is_control, show};
+
+/// Paths of the host in messages.
+pub trait ShowPath {
+    /// Formats the path as [`show`] formats the paths of images.
+    fn shown(&self) -> String;
+}
+
+impl ShowPath for Path {
+    fn shown(&self) -> String {
+        self.as_os_str().shown()
+    }
+}
+
+impl ShowPath for OsStr {
+    fn shown(&self) -> String {
+        show(self.as_bytes())
+    }
+}
+
+/// Path of the host in a result: escaped by [`show`] for people, and [`exact`] in JSON.
+#[derive(Clone, Debug)]
+pub struct HostPath(OsString);
+
+impl HostPath {
+    /// Returns the address of a partition of this disk.
+    pub fn partition(&self, number: impl Display) -> Self {
+        let mut address = self.0.clone();
+        address.push(format!("@p{number}"));
+        Self(address)
+    }
+
+    /// Returns the path.
+    pub fn path(&self) -> &Path {
+        Path::new(&self.0)
+    }
+}
+
+impl From<&Path> for HostPath {
+    fn from(path: &Path) -> Self {
+        Self(path.into())
+    }
+}
+
+impl Display for HostPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0.shown())
+    }
+}
+
+impl Serialize for HostPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&exact(self.0.as_bytes()))
+    }
+}
 
 /// Formats a name or path in a list: unchanged, or quoted as in bash and zsh, `$'caf\xe9'`, if bytes must be escaped.
 /// So no two names look the same, and each name can be typed as shown.

@@ -4,6 +4,7 @@ use super::failed_open::about_open;
 use super::present_content::{content, first_partition, is_disk};
 use super::store;
 use crate::address::schemes::is_remote;
+use crate::format::show::ShowPath;
 use crate::messages::advised::advised;
 use blockdev::Access;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -14,7 +15,7 @@ use std::path::Path;
 
 /// Adds advice to the error of an image that does not open.
 pub fn about_image(image: &Path, error: anyhow::Error) -> anyhow::Error {
-    let name = image.display();
+    let name = image.shown();
     let kind = error.chain().find_map(|e| e.downcast_ref::<Error>());
     let advice = match kind {
         Some(Error::Format(ext4_format::FormatError::NotExt4(_))) => not_ext4(image),
@@ -81,7 +82,7 @@ fn about_length(image: &Path, error: anyhow::Error) -> anyhow::Error {
     let file = image.metadata().ok().filter(std::fs::Metadata::is_file);
     match (volume, file) {
         (Some(volume), Some(file)) if file.len() < volume && store::is_plain(image) => {
-            let (len, name) = (file.len(), image.display());
+            let (len, name) = (file.len(), image.shown());
             advised(
                 one_line(&error),
                 format_args!(
@@ -101,7 +102,7 @@ pub fn no_disk(image: &Path) -> anyhow::Result<()> {
     let Some(first) = first_partition(image) else {
         return Ok(());
     };
-    let name = image.display();
+    let name = image.shown();
     Err(advised(
         format_args!("{name}: it is a disk with partitions"),
         format_args!("extant info {name} lists them, {name}@p{first} is the first"),
@@ -118,7 +119,7 @@ fn without_feature(image: &Path, why: &str) -> Option<String> {
     if readable.iter().any(|feature| why.starts_with(feature)) {
         return Some(format!(
             "extant mkfs NEW.img --from {} makes an image without it",
-            image.display()
+            image.shown()
         ));
     }
     let feature = why
@@ -127,13 +128,13 @@ fn without_feature(image: &Path, why: &str) -> Option<String> {
     let feature = feature.filter(|f| ["quota", "project"].contains(f))?;
     Some(format!(
         "extant tune {} -O ^{feature} takes it out",
-        image.display()
+        image.shown()
     ))
 }
 
 /// Returns advice about a file that is not an ext4 image, by the file's content.
 fn not_ext4(image: &Path) -> Option<String> {
-    let name = image.display();
+    let name = image.shown();
     // A confined server cannot open the file again.
     let held = content(image).unwrap_or_else(|_| Some("data".into()));
     Some(match held.as_deref() {

@@ -1,5 +1,6 @@
 //! Advice about a file that cannot be opened as an image, from the text of the error alone.
 
+use crate::format::show::ShowPath;
 use crate::messages::advised::advised;
 use crate::mounts::host_files::mount_of_device;
 use crate::mounts::mounted::Mounted;
@@ -10,7 +11,7 @@ use std::path::Path;
 /// Adds advice to the error of a file that does not open.
 pub fn about_open(image: &Path, error: anyhow::Error) -> anyhow::Error {
     let text = one_line(&error);
-    let name = image.display();
+    let name = image.shown();
     // An error of the engine names a rule of ext4, whose text may end in the same words.
     let of_engine = error.chain().any(|e| e.is::<Error>());
     let advice = if text.ends_with("(multiple mount protection)") {
@@ -23,7 +24,7 @@ pub fn about_open(image: &Path, error: anyhow::Error) -> anyhow::Error {
         Some(part(image).unwrap_or_else(|| "extant mkfs makes a new image".to_string()))
     } else if text.contains("in use by another") {
         Some(match mount_of_device(image) {
-            Some(dir) => format!("Linux has mounted it: umount {}", dir.display()),
+            Some(dir) => format!("Linux has mounted it: umount {}", dir.shown()),
             None => format!("extant umount its directory, or see fuser -v {name}"),
         })
     } else if text.ends_with("Permission denied") {
@@ -71,5 +72,5 @@ fn permission(image: &Path) -> String {
 fn inside(path: &Path) -> Option<String> {
     let image = path.ancestors().skip(1).find(|p| p.is_file())?;
     let rest = path.strip_prefix(image).ok()?;
-    Some(format!("write {}:/{}", image.display(), rest.display()))
+    Some(format!("write {}:/{}", image.shown(), rest.shown()))
 }

@@ -3,6 +3,7 @@
 use super::advice::about_image;
 use super::{store, streams};
 use crate::address::schemes::is_remote;
+use crate::format::show::ShowPath;
 use anyhow::{Context, Result};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -45,7 +46,7 @@ pub fn identity(image: &Path) -> Result<Identity> {
         _ => e.into(),
     });
     let meta = meta
-        .with_context(|| image.display().to_string())
+        .with_context(|| image.shown())
         .map_err(|e| about_image(image, e))?;
     Ok(Identity {
         file: (meta.dev(), meta.ino()),

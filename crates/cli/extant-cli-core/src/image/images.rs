@@ -7,6 +7,7 @@ use crate::address::advice::about_new;
 use crate::address::image_place::ImagePlace;
 use crate::address::patterns::{NoMatch, expand};
 use crate::format::clock;
+use crate::format::show::ShowPath;
 use crate::image::advice::about_image;
 use crate::image::{in_place, logged_image, store};
 use crate::mounts::server_exit::open_when_free;
@@ -44,12 +45,12 @@ pub fn telling(options: VolumeOptions, image: &Path) -> VolumeOptions {
     let (damaged, stopped) = (image.to_path_buf(), image.to_path_buf());
     options
         .on_damage(move |damage| {
-            extant_terminal::output::warn(format_args!("{}: damaged: {damage}", damaged.display()))
+            extant_terminal::output::warn(format_args!("{}: damaged: {damage}", damaged.shown()))
         })
         .on_stop(move |why| {
             extant_terminal::output::warn(format_args!(
                 "{}: no more changes: {why}",
-                stopped.display()
+                stopped.shown()
             ))
         })
 }
@@ -66,7 +67,7 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
     if writing && noload {
         bail!(
             "{}: --noload is for reading only: omit it to change the image",
-            image.display()
+            image.shown()
         );
     }
     if writing {
@@ -76,7 +77,7 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
         }
     }
     // Replaying a long journal or many orphans may take long.
-    let progress = Progress::wait(&format!("{}: opening", image.display()));
+    let progress = Progress::wait(&format!("{}: opening", image.shown()));
     let options = telling(VolumeOptions::new(), image)
         .read_only(!writing)
         .leave_out_damage(!writing)
@@ -95,14 +96,14 @@ fn open(image: &Path, writing: bool) -> Result<Volume> {
     progress.done();
     let volume = opened
         .map_err(plain)
-        .with_context(|| image.display().to_string())
+        .with_context(|| image.shown())
         .map_err(|e| about_image(image, e))?;
     if writing && let Some(why) = volume.read_only() {
         let why = why
             .trim_start_matches("read-only file system: ")
             .to_string();
         let error = anyhow::Error::new(extant::Error::ReadOnly(why));
-        let error = error.context(image.display().to_string());
+        let error = error.context(image.shown());
         return Err(about_image(image, error));
     }
     Ok(volume)
@@ -137,14 +138,14 @@ pub fn plain(e: extant::Error) -> anyhow::Error {
 pub fn change<R>(image: &Path, work: impl FnOnce(&Volume) -> Result<R>) -> Result<R> {
     let volume = open(image, true)?;
     let done = work(&volume);
-    let closed = closing(volume, image).with_context(|| format!("{}: close", image.display()));
+    let closed = closing(volume, image).with_context(|| format!("{}: close", image.shown()));
     let result = done?;
     closed.map(|()| result)
 }
 
 /// Closes a volume, which may have much to write.
 fn closing(volume: Volume, image: &Path) -> extant::Result<()> {
-    let progress = Progress::wait(&format!("{}: writing", image.display()));
+    let progress = Progress::wait(&format!("{}: writing", image.shown()));
     let closed = volume.close();
     progress.done();
     closed
@@ -171,7 +172,7 @@ impl Images {
             return Ok(opened.volume.clone());
         }
         if let Some(opened) = self.open.iter().find(|o| o.identity.overlaps(&identity)) {
-            bail!("{} and {} overlap", opened.path.display(), image.display());
+            bail!("{} and {} overlap", opened.path.shown(), image.shown());
         }
         let volume = open(image, self.writing)?;
         self.open.push(Opened {
@@ -193,7 +194,7 @@ impl Images {
         for opened in images.open {
             let image = opened.path;
             let done = closing(opened.volume, &image);
-            closed = closed.and(done.with_context(|| format!("{}: close", image.display())));
+            closed = closed.and(done.with_context(|| format!("{}: close", image.shown())));
         }
         let result = done?;
         closed.map(|()| result)

@@ -1,6 +1,7 @@
 //! Opens images for writing: an interrupted change in place is rolled back first.
 
 use crate::address::schemes;
+use crate::format::show::ShowPath;
 use crate::image::advice::{about_image, no_disk};
 use crate::image::{identity, overlaid, store};
 use crate::messages::advised::advised;
@@ -63,7 +64,7 @@ pub fn claimed(image: &Path, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn Blo
     let mut superblock = [0; SUPERBLOCK_SIZE];
     if device.len() >= SUPERBLOCK_OFFSET + superblock.len() as u64 {
         let read = device.read_at(SUPERBLOCK_OFFSET, &mut superblock);
-        read.with_context(|| image.display().to_string())?;
+        read.with_context(|| image.shown())?;
     }
     let sb = RawSuperblock::parse(&superblock).ok();
     let Some((sb, geometry)) = sb.and_then(|sb| Some((sb, Geometry::new(&sb).ok()?))) else {
@@ -72,7 +73,7 @@ pub fn claimed(image: &Path, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn Blo
     match MmpDevice::mount(Arc::clone(&device), &sb, &geometry, &MmpOptions::default()) {
         Ok(Some(claimed)) => Ok(Arc::new(claimed)),
         Ok(None) | Err(MmpError::Format(_)) => Ok(device),
-        Err(e) => Err(about_image(image, e.into()).context(image.display().to_string())),
+        Err(e) => Err(about_image(image, e.into()).context(image.shown())),
     }
 }
 
@@ -82,7 +83,7 @@ pub fn taken_back(
     device: &dyn BlockDevice,
     dry_run: bool,
 ) -> Result<Option<PathBuf>> {
-    let name = || image.display().to_string();
+    let name = || image.shown();
     if dry_run {
         return match ext4_image::mark(device).with_context(name)? {
             Some(mark) => Err(FormatError::Interrupted(mark.to_string())).with_context(name),
@@ -102,7 +103,7 @@ fn not_of_others(image: &Path) -> Result<()> {
     if !schemes::is_remote(image) || overlaid::is_overlaid(image) {
         return Ok(());
     }
-    let name = image.display();
+    let name = image.shown();
     Err(advised(
         format_args!("{name}: a change is under way, or was interrupted"),
         format_args!("if nobody else has the export, extant undo '{name}' reverts it"),
@@ -119,7 +120,7 @@ pub fn take_back(image: &Path) -> Result<()> {
     }
     not_of_others(image)?;
     let device = store::open(image, Access::ReadWrite)?;
-    let file = image_file(image).with_context(|| image.display().to_string())?;
+    let file = image_file(image).with_context(|| image.shown())?;
     take_back_from(image, &file, &device).map(drop)
 }
 
@@ -128,16 +129,16 @@ pub fn take_back(image: &Path) -> Result<()> {
 pub fn take_back_from(image: &Path, file: &ImageFile, device: &dyn BlockDevice) -> Result<bool> {
     let mark = ext4_image::mark(device).ok().flatten();
     let taken = file.take_back(device);
-    let Some(undo) = taken.with_context(|| image.display().to_string())? else {
+    let Some(undo) = taken.with_context(|| image.shown())? else {
         return Ok(false);
     };
     let undo = match mark.filter(|mark| mark.offset().is_some()) {
         Some(mark) => mark.to_string(),
-        None => undo.display().to_string(),
+        None => undo.shown(),
     };
     output::note(format!(
         "{}: an interrupted change was reverted (undo file: {undo})",
-        image.display()
+        image.shown()
     ));
     Ok(true)
 }

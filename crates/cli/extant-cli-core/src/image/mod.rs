@@ -20,3 +20,4 @@ pub mod sums;
 pub mod undo_log;
 pub mod verified;
 pub mod verity;
+pub mod whole_file;

@@ -1,6 +1,7 @@
 //! Files of new images: raw, or packed when they are complete, as their names or `--format` ask.
 
 use crate::address::schemes::unknown_scheme;
+use crate::format::show::ShowPath;
 use crate::messages::advised::advised;
 use crate::messages::mkfs_progress::Bar;
 use crate::mounts::server_exit::open_when_free;
@@ -111,8 +112,8 @@ pub fn check_raw_name(path: &Path) -> Result<()> {
     if other || NewFormat::of_name(path).is_some() {
         bail!(
             "{}: the copy is a raw image, not .{ending}: name it {}",
-            path.display(),
-            raw_name(path).display()
+            path.shown(),
+            raw_name(path).shown()
         );
     }
     Ok(())
@@ -124,14 +125,14 @@ fn check_ending(path: &Path) -> Result<()> {
     let Some((_, command)) = NOT_WRITTEN.iter().find(|(known, _)| *known == ending) else {
         return Ok(());
     };
-    let shown = path.display();
+    let shown = path.shown();
     let Some(command) = command else {
         bail!(
             "{shown}: .{ending} is not written, but raw images, .qcow2, .vhd, .vmdk, .zst and .simg (--format raw writes a raw image of this name)"
         );
     };
     let raw = raw_name(path);
-    let raw = raw.display();
+    let raw = raw.shown();
     let words = command.split(' ').map(|word| match word {
         "RAW" => raw.to_string(),
         "NEW" => shown.to_string(),
@@ -199,7 +200,7 @@ impl NewFile {
             },
         });
         interrupt::check()?;
-        packed.map(Some).with_context(|| path.display().to_string())
+        packed.map(Some).with_context(|| path.shown())
     }
 }
 
@@ -211,7 +212,7 @@ fn no_place(image: &Path, e: io::Error) -> anyhow::Error {
         .parent()
         .filter(|d| !d.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    let dir = parent.display();
+    let dir = parent.shown();
     if let Some(why) = unknown_scheme(image.as_os_str()) {
         return anyhow!(why);
     }

@@ -2,6 +2,7 @@
 //!
 //! The file is the one that `extant mount --scratch --keep` writes and `extant apply` merges into the image.
 
+use crate::format::show::ShowPath;
 use crate::messages::advised::advised;
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Result, anyhow, bail};
@@ -75,7 +76,7 @@ pub fn open(
         return Ok(device);
     }
     let file = &overlay.file;
-    let shown = file.display();
+    let shown = file.shown();
     let id = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino())).ok();
     if id(file).is_some_and(|file| Some(file) == id(holder)) {
         return Err(advised(
@@ -108,7 +109,7 @@ pub fn open(
 
 /// Returns an error of the file of an overlay, with advice.
 fn told(file: &Path, error: std::io::Error, access: Access) -> anyhow::Error {
-    let shown = file.display();
+    let shown = file.shown();
     match error.kind() {
         ErrorKind::NotFound
             if access == Access::ReadOnly && !file.parent().is_some_and(is_missing) =>
@@ -143,7 +144,7 @@ fn is_missing(dir: &Path) -> bool {
 /// Fails for an image with an overlay, for work that would change the image itself.
 pub fn refuse(image: &Path, why: &str) -> Result<()> {
     if is_overlaid(image) {
-        bail!("{}: --overlay: {why}", image.display());
+        bail!("{}: --overlay: {why}", image.shown());
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The present content of a device or file, for a warning before it is overwritten.
 
 use super::store;
+use crate::format::show::ShowPath;
 use crate::image::streams::is_pipe;
 use crate::messages::advised::advised;
 use anyhow::{Context, Result, bail};
@@ -92,7 +93,7 @@ pub fn squashfs_in_disk(source: &Path) -> Result<Option<Box<SquashTree>>> {
     if is_pipe(source) || source.is_dir() || !in_disk(source) {
         return Ok(None);
     }
-    let shown = || source.display().to_string();
+    let shown = || source.shown();
     let head = store::head(source, SQUASHFS.len()).with_context(shown)?;
     if head != SQUASHFS {
         return Ok(None);
@@ -106,7 +107,7 @@ pub fn list(source: &Path) -> Result<Option<Source>> {
     if is_pipe(source) || source.is_dir() || !store::is_plain(source) {
         return Ok(None);
     }
-    let head = store::head(source, LOOKED_AT).with_context(|| source.display().to_string())?;
+    let head = store::head(source, LOOKED_AT).with_context(|| source.shown())?;
     Ok(if DeviceTable::is_table(&head) {
         Some(Source::Table(DeviceTable::open(source)?))
     } else {
@@ -124,7 +125,7 @@ pub fn no_disk(source: &Path) -> Result<()> {
     if is_pipe(source) || !source.metadata().is_ok_and(|m| m.is_file()) {
         return Ok(());
     }
-    let shown = source.display();
+    let shown = source.shown();
     match content(source).with_context(|| shown.to_string())? {
         Some(name) if name.ends_with("partition table") => Err(advised(
             format_args!("{shown}: holds {name}"),

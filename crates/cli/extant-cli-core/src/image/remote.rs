@@ -4,6 +4,7 @@
 //! That program has the network, TLS and the credentials. This process talks to it over a pair of sockets, of which one
 //! is the program's standard input, so that a killed process leaves no file behind. The program ends with the connection.
 
+use crate::format::show::ShowPath;
 use crate::image::io_timeout;
 use crate::messages::advised::advised;
 use anyhow::{Context, Result, anyhow, bail};
@@ -110,7 +111,7 @@ fn start(name: &str, address: &str, access: Access) -> Result<(UnixStream, Child
             format_args!("{name}: needs the program {PROGRAM}, which is not installed"),
             format_args!("install it next to extant, or name its path in {VARIABLE}"),
         ),
-        _ => anyhow!("{}: {error}", program.display()),
+        _ => anyhow!("{}: {error}", program.shown()),
     })?;
     Ok((connection, child))
 }

@@ -4,6 +4,7 @@ use super::advice::about_image;
 use super::{identity, in_place, logged_image, overlaid, remote, store};
 use crate::address::{Address, Rooted, schemes};
 use crate::format::clock;
+use crate::format::show::{HostPath, ShowPath};
 use crate::mounts::mounted::Mounted;
 use crate::mounts::server_exit::open_when_free;
 use anyhow::{Context, Result, anyhow, bail};
@@ -123,7 +124,7 @@ impl SizeChange {
 #[derive(Serialize)]
 pub struct Resized {
     /// Name of the image.
-    pub image: String,
+    pub image: HostPath,
     /// Whether the image was written to.
     pub written: bool,
     /// Block size in bytes.
@@ -177,7 +178,7 @@ impl ImageStore {
 /// Resizes the volume, or only computes the result if the arguments ask for that.
 pub fn resize(args: &ResizeArgs) -> Result<Resized> {
     let image = &args.image.0.image;
-    let name = image.display().to_string();
+    let name = image.shown();
     if let Some(mounted) = mounted(args) {
         return grow(args, &mounted).with_context(|| name);
     }
@@ -231,7 +232,7 @@ pub fn resize(args: &ResizeArgs) -> Result<Resized> {
             .with_context(|| name.clone())?;
     }
     Ok(Resized {
-        image: name,
+        image: HostPath::from(&**image),
         written: !reads && !plan.is_empty(),
         block_size: plan.block_size,
         old_blocks: plan.old_blocks,
@@ -296,7 +297,7 @@ fn grow(args: &ResizeArgs, mounted: &Mounted) -> Result<Resized> {
         (false, bytes) => client.grow(bytes)?.0,
     };
     Ok(Resized {
-        image: args.image.0.image.display().to_string(),
+        image: HostPath::from(&*args.image.0.image),
         written: !same && !args.dry_run,
         block_size,
         old_blocks,

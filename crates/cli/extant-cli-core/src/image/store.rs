@@ -5,6 +5,7 @@
 //! A file of the host with exactly that name takes precedence.
 
 use crate::address::schemes::{is_remote, is_served};
+use crate::format::show::ShowPath;
 use crate::image::failed_open::about_open;
 use crate::image::silent_servers::SilentServers;
 use crate::image::{io_timeout, logged_image, overlaid, remote, streams, verified};
@@ -117,7 +118,7 @@ fn export(address: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
         }
     };
     if access == Access::ReadWrite && device.read_only() {
-        bail!("{}: the server exports it read-only", address.display());
+        bail!("{}: the server exports it read-only", address.shown());
     }
     Ok(device)
 }
@@ -237,7 +238,7 @@ pub fn canonical(image: &Path) -> io::Result<PathBuf> {
 
 /// Turns an error of opening a part into a message with advice.
 fn told(image: &Path, file: &Path, error: Error) -> anyhow::Error {
-    let (name, shown) = (file.display(), image.display());
+    let (name, shown) = (file.shown(), image.shown());
     match error {
         Error::NotFound(_) | Error::Several(_) => advised(
             format_args!(
@@ -333,7 +334,7 @@ fn disk(file: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
 
 /// Decompresses a disk that must be decompressed as a whole, with a progress line.
 fn unpack(file: &Path, disk: &dyn BlockDevice) -> Result<()> {
-    let progress = Progress::wait(&format!("{}: decompressing", file.display()));
+    let progress = Progress::wait(&format!("{}: decompressing", file.shown()));
     let done = disk.read_at(0, &mut []);
     progress.done();
     // After Ctrl-C the image is opened again to complete its undo file. So an interrupt is an error only if decompression failed.
@@ -377,10 +378,10 @@ pub fn open_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>>
 
 fn open_below_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     if let Some((inner, proof)) = verified::split(image) {
-        let name = || image.display().to_string();
+        let name = || image.shown();
         let (root, tree) = proof.with_context(name)?;
         if access == Access::ReadWrite {
-            bail!("{}: {}", image.display(), verified::ONLY_READ);
+            bail!("{}: {}", image.shown(), verified::ONLY_READ);
         }
         let tree = tree.map(|tree| open(&tree, access)).transpose()?;
         let device = open(inner, access)?;
@@ -395,7 +396,7 @@ fn open_below_unread(image: &Path, access: Access) -> Result<Arc<dyn BlockDevice
     let Some((file, part)) = split(image) else {
         return disk(image, access);
     };
-    let part = part.with_context(|| file.display().to_string())?;
+    let part = part.with_context(|| file.shown())?;
     let disk = disk(file, access)?;
     let range = extant_disk::part(&disk, &part).map_err(|e| told(image, file, e))?;
     Ok(Arc::new(PartDevice::new(disk, range)?))
@@ -436,7 +437,7 @@ pub fn range(image: &Path) -> Result<Range<u64>> {
         }
         return Ok(0..u64::MAX);
     };
-    let name = || file.display().to_string();
+    let name = || file.shown();
     let part = part.with_context(name)?;
     let disk = look(file).with_context(name)?;
     extant_disk::part(&disk, &part).map_err(|e| told(image, file, e))
@@ -478,7 +479,7 @@ pub fn table(image: &Path) -> Result<Option<(Table, u64)>> {
         return Ok(None);
     }
     let disk = look(image)?;
-    let table = Table::read(&disk).map_err(|e| anyhow!("{}: {e}", image.display()))?;
+    let table = Table::read(&disk).map_err(|e| anyhow!("{}: {e}", image.shown()))?;
     Ok(table.map(|table| (table, disk.len())))
 }
 
@@ -488,7 +489,7 @@ mod tests {
 
     fn part(image: &str) -> Option<(String, Option<Part>)> {
         let (file, part) = split(Path::new(image))?;
-        Some((file.display().to_string(), part.ok()))
+        Some((file.shown(), part.ok()))
     }
 
     #[test]

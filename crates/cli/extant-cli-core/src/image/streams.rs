@@ -2,6 +2,7 @@
 
 use crate::address::image_place::ImagePlace;
 use crate::address::{is_stream, os};
+use crate::format::show::ShowPath;
 use anyhow::{Context, Result, bail, ensure};
 use extant::OpenOptions;
 use extant_terminal::interrupt;
@@ -209,7 +210,7 @@ pub fn spooled(beside: &Path) -> Result<tempfile::NamedTempFile> {
     let mut file = tempfile::Builder::new()
         .prefix(".extant-")
         .tempfile_in(dir)
-        .with_context(|| format!("{}: a place for standard input", dir.display()))?;
+        .with_context(|| format!("{}: a place for standard input", dir.shown()))?;
     read_stdin(|piece| Ok(file.write_all(piece)?))?;
     file.flush()?;
     Ok(file)

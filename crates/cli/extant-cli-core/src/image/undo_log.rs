@@ -1,6 +1,7 @@
 //! Undo files in the format of e2fsprogs, of all changes that a command makes to an image.
 
 use crate::address::schemes;
+use crate::format::show::ShowPath;
 use crate::image::{logged_image, store};
 use anyhow::{Context, Result};
 use blockdev::Access;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// Fails if the undo file exists. The caller must check before the first write, because a file of another change would pass for the
 /// undo file of this one.
 fn check_new(file: &Path) -> Result<()> {
-    let shown = file.display();
+    let shown = file.shown();
     match file.symlink_metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| shown.to_string()),
@@ -32,7 +33,7 @@ pub fn change<R, E: From<anyhow::Error>>(
         return work();
     };
     check_new(undo)?;
-    let name = || undo.display().to_string();
+    let name = || undo.shown();
     let log = UndoLog::create(undo).with_context(name);
     let log = Arc::new(log?);
     logged_image::set(Some((image.to_path_buf(), Arc::clone(&log))));
@@ -50,7 +51,7 @@ pub fn change<R, E: From<anyhow::Error>>(
         (Ok(done), Ok(_)) => Ok(done),
         (Ok(_), Err(error)) => Err(error.into()),
         (Err(error), completed) => {
-            let (image, shown) = (image.display(), undo.display());
+            let (image, shown) = (image.shown(), undo.shown());
             match completed {
                 Ok(true) => {
                     output::note(format!(
@@ -67,7 +68,7 @@ pub fn change<R, E: From<anyhow::Error>>(
 
 /// Returns whether this program can apply a file, and warns if only e2fsprogs can.
 fn is_readable(undo: &Path) -> Result<bool> {
-    let shown = undo.display();
+    let shown = undo.shown();
     let len = undo.metadata().with_context(|| shown.to_string())?.len();
     let readable = len <= E2Undo::LARGEST_FILE;
     if !readable {

@@ -1,5 +1,6 @@
 //! Hash trees of dm-verity, behind a file system or in a separate file: made, and verified as a whole.
 
+use crate::format::show::ShowPath;
 use crate::image::{store, verified};
 use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice, FileDevice};
@@ -27,7 +28,7 @@ pub fn make(
         None => Access::ReadWrite,
         Some(_) => Access::ReadOnly,
     };
-    let data = FileDevice::open(image, access).with_context(|| image.display().to_string())?;
+    let data = FileDevice::open(image, access).with_context(|| image.shown())?;
     let (file, place) = match tree {
         None => {
             data.set_len(size + tree_len(size))?;
@@ -38,7 +39,7 @@ pub fn make(
     let offset = if tree.is_some() { 0 } else { size };
     let made = extant_verity::make(&data, size, file, offset, &parameters, threads);
     let made = made.and_then(|root| file.flush().map(|()| root));
-    made.with_context(|| place.display().to_string())
+    made.with_context(|| place.shown())
 }
 
 /// Verifies a whole image, and returns a device that verifies each read.

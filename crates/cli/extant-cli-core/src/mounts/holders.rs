@@ -1,5 +1,6 @@
 //! The processes that keep a mount busy, as fuser -m finds them. Nothing asks the mount itself: its server may hang.
 
+use crate::format::show::ShowPath;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,7 +61,7 @@ fn used_by(process: &Path, dir: &Path) -> Option<String> {
     let open = fs::read_dir(process.join("fd")).ok()?.flatten();
     let file = open.map(|entry| entry.path()).find_map(leads_below);
     if let Some(file) = file {
-        return Some(format!("{} is open", file.display()));
+        return Some(format!("{} is open", file.shown()));
     }
     let maps = fs::read(process.join("maps")).ok()?;
     let mapped = maps.split(|b| *b == b'\n').any(|line| {

@@ -1,5 +1,6 @@
 //! Defragmentation of files on mounts of Linux' own ext4, by the kernel.
 
+use crate::format::show::ShowPath;
 use crate::mounts::online_files::{Met, below};
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::host::{self, Move};
@@ -48,7 +49,7 @@ impl HostPath {
     /// Finds a path, or the mount of a block device. Returns `None` for other file systems.
     pub fn find(path: &Path) -> Result<Option<Self>> {
         let path = mount_of_device(path).unwrap_or_else(|| path.to_owned());
-        let name = || path.display().to_string();
+        let name = || path.shown();
         let found = rustix::fs::statfs(&path).with_context(name)?;
         if u64::try_from(found.f_type).ok() != Some(EXT_MAGIC) {
             return Ok(None);
@@ -65,7 +66,7 @@ impl HostPath {
 
     /// Counts the extents of a regular file.
     pub fn fragments(&self, file: &Met) -> Result<Fragments> {
-        let name = || file.path.display().to_string();
+        let name = || file.path.shown();
         let opened = File::open(&file.path).with_context(name)?;
         let found = host::extents(&opened).with_context(name)?;
         let blocks = found.bytes.div_ceil(self.block_size);
@@ -82,8 +83,7 @@ impl HostPath {
         if found.extents <= found.least {
             return Ok(());
         }
-        self.moved(file, found)
-            .with_context(|| file.path.display().to_string())
+        self.moved(file, found).with_context(|| file.path.shown())
     }
 
     fn moved(&self, file: &Met, found: &Fragments) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Images that are mounted, found by their directory.
 
+use crate::format::show::ShowPath;
 use anyhow::{Context, Result, bail};
 use extant_fuse::control::{Client, socket_of};
 use std::io;
@@ -21,18 +22,18 @@ impl Mounted {
     /// # Errors
     /// The mount is not one of ours.
     pub fn at(dir: &Path) -> Result<Self> {
-        let full = absolute(dir).with_context(|| dir.display().to_string())?;
+        let full = absolute(dir).with_context(|| dir.shown())?;
         let entry = fuse_server::mounted_at(&full).context("/proc/self/mountinfo")?;
         let Some(entry) = entry else {
             bail!(
                 "{}: nothing is mounted here: findmnt -t fuse.extant,fuseblk.extant lists what is",
-                dir.display()
+                dir.shown()
             );
         };
         if !TYPES.contains(&entry.kind.as_str()) {
             bail!(
                 "{}: this is {}, not a mount of extant",
-                dir.display(),
+                dir.shown(),
                 entry.kind
             );
         }
@@ -95,7 +96,7 @@ impl Mounted {
 
     /// Returns the directory, for messages.
     pub fn name(&self) -> String {
-        self.dir.display().to_string()
+        self.dir.shown()
     }
 
     /// Returns the image.
@@ -127,7 +128,7 @@ impl Mounted {
             io::ErrorKind::ConnectionRefused => {
                 anyhow::anyhow!("{}: its server is gone", self.name())
             }
-            _ => anyhow::Error::new(e).context(socket.display().to_string()),
+            _ => anyhow::Error::new(e).context(socket.shown()),
         })
     }
 }

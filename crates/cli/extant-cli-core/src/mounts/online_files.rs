@@ -1,5 +1,6 @@
 //! Defragmentation of files of a mounted image by its server, while programs use the files.
 
+use crate::format::show::ShowPath;
 use crate::image::overlaid::is_overlaid;
 use crate::mounts::mounted::Mounted;
 use anyhow::{Context, Result};
@@ -71,7 +72,7 @@ impl MountedPath {
     /// The server fails.
     pub fn fragments(&mut self, file: &Met) -> Result<Fragments> {
         let found = self.client.fragments(file.ino()?);
-        found.with_context(|| file.path.display().to_string())
+        found.with_context(|| file.path.shown())
     }
 
     /// Moves a regular file with these fragments into fewer extents. Returns the number of blocks moved.
@@ -80,7 +81,7 @@ impl MountedPath {
     /// The server fails.
     pub fn defragment(&mut self, file: &Met, found: &Fragments) -> Result<u64> {
         let moved = self.client.defragment(file.ino()?, found.generation);
-        moved.with_context(|| file.path.display().to_string())
+        moved.with_context(|| file.path.shown())
     }
 
     /// Returns the mount's directory.
@@ -94,7 +95,7 @@ impl MountedPath {
 /// # Errors
 /// A directory cannot be read.
 pub fn below(path: &Path) -> Result<Vec<Met>> {
-    let name = |path: &Path| path.display().to_string();
+    let name = |path: &Path| path.shown();
     let device = |meta: &Metadata| meta.dev();
     let top = std::fs::symlink_metadata(path).with_context(|| name(path))?;
     let (mount, mut todo) = (device(&top), vec![path.to_owned()]);

@@ -3,6 +3,7 @@
 use crate::commands::undo;
 use clap::ArgMatches;
 use extant_cli_core::address::{Address, Location, Rooted};
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::{overlaid, store};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -64,8 +65,8 @@ pub fn set(file: &Path, matches: &ArgMatches) -> Result<(), String> {
         )),
         [a, b, ..] => Err(format!(
             "{name}: --overlay is for one image, and these are two: {} and {}",
-            a.display(),
-            b.display()
+            a.shown(),
+            b.shown()
         )),
     }
 }

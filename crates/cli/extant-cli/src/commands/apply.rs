@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use extant_cli_core::address::is_stream;
-use extant_cli_core::format::show::human;
+use extant_cli_core::format::show::{ShowPath, human};
 use extant_cli_core::image::{images, in_place, store, streams};
 use extant_cli_core::messages::advised::advised;
 use extant_terminal::output;
@@ -50,6 +50,6 @@ pub fn run(args: &Args) -> Result<()> {
             }
             other => images::plain(other),
         })
-        .with_context(|| format!("{} to {}", args.overlay.display(), args.image.display()))?;
+        .with_context(|| format!("{} to {}", args.overlay.shown(), args.image.shown()))?;
     output::summary(&format!("{} written", human(bytes)))
 }

@@ -47,6 +47,9 @@ pub struct Args {
     /// Treat the last path as a new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
+    /// Write blocks of zeros into an image, which otherwise become holes
+    #[arg(long)]
+    keep_zeros: bool,
     /// Number of threads [0: the number of CPUs]
     #[arg(long, default_value_t = 0, value_parser = store::threads_given)]
     threads: usize,
@@ -79,6 +82,7 @@ fn rules(args: &Args, locations: &[Location], epoch: Option<i64>) -> Rules {
     };
     let mut rules = Rules::none(threads);
     rules.latest = epoch.filter(|_| !to_host);
+    rules.keep_zeros = args.keep_zeros;
     if args.archive || args.preserve {
         (rules.keep_mode, rules.keep_times) = (true, true);
         // Only root can keep owners on the host; cp -p does not report that either.

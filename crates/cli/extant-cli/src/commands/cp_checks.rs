@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use extant::FileType;
 use extant_cli_core::address::advice::above;
 use extant_cli_core::address::{Location, base_name};
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::present_content;
 use extant_cli_core::messages::advised::advised;
 use extant_transfer::Side;
@@ -38,8 +39,7 @@ pub fn root_of(location: &Location) -> Option<String> {
         .is_file()
         .then(|| present_content::content(path).ok())
         .flatten()??;
-    held.contains("ext4")
-        .then(|| format!("{}:/", path.display()))
+    held.contains("ext4").then(|| format!("{}:/", path.shown()))
 }
 
 /// Returns the name of a copy in a directory.

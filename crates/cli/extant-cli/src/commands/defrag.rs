@@ -8,7 +8,7 @@ use ext4_format::InodeNr;
 use extant_check::inspect::{Inspector, Request, Value};
 use extant_cli_core::address::Rooted;
 use extant_cli_core::format::clock;
-use extant_cli_core::format::show::{count, show};
+use extant_cli_core::format::show::{ShowPath, count, show};
 use extant_cli_core::image::in_place;
 use extant_cli_core::mounts::online_files::MountedPath;
 use extant_terminal::progress::Progress;
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Result<()> {
     if is_file_of_mount && let Some(place) = MountedPath::find(image)? {
         return defrag_online::run(place, args.dry_run, args.json);
     }
-    let name = image.display().to_string();
+    let name = image.shown();
     let (device, beside) = in_place::ready(image, args.dry_run)?;
     let before = extant_tune::fragments(&device).with_context(|| name.clone())?;
     if args.dry_run {
@@ -184,7 +184,7 @@ fn tell(
 ) -> Result<()> {
     if args.json {
         return output::json(&Defragmented {
-            image,
+            image: args.image.0.image.display().to_string(),
             before: before.into(),
             after: after.map(Counted::from),
             moved,

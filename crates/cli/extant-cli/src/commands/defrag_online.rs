@@ -1,7 +1,7 @@
 //! `extant defrag` of files on a mount.
 
 use anyhow::{Result, bail};
-use extant_cli_core::format::show::count;
+use extant_cli_core::format::show::{ShowPath, count};
 use extant_cli_core::mounts::online_files::{Met, MountedPath};
 use extant_fuse::control::Fragments;
 use extant_terminal::output;
@@ -49,7 +49,7 @@ pub fn run(mut place: MountedPath, dry_run: bool, json: bool) -> Result<()> {
     let (mut before, mut after) = (Counted::default(), Counted::default());
     let (mut moved_files, mut moved_blocks, mut failed) = (0, 0, 0);
     let mut worst: Vec<(Fragments, &Met)> = Vec::new();
-    let progress = Progress::wait(&format!("{}: moving files", place.path.display()));
+    let progress = Progress::wait(&format!("{}: moving files", place.path.shown()));
     for file in &all {
         // The file may have been removed, or may have no extents.
         let Ok(found) = place.fragments(file) else {
@@ -110,7 +110,7 @@ fn tell(done: &Defragmented, worst: &[(Fragments, &Met)]) -> Result<()> {
                     count(found.blocks, "block", "blocks"),
                     count(found.extents, "extent", "extents"),
                 );
-                let (name, least) = (file.path.display(), found.least);
+                let (name, least) = (file.path.shown(), found.least);
                 writeln!(out, "  {name}: {blocks} in {extents}, at least {least}")?;
             }
         }

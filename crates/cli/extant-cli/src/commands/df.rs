@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use extant_cli_core::address::Rooted;
-use extant_cli_core::format::show::human;
+use extant_cli_core::format::show::{HostPath, human};
 use extant_cli_core::image::images::Images;
 use extant_terminal::output;
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Row {
-    image: String,
+    image: HostPath,
     size: u64,
     used: u64,
     available: u64,
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<()> {
             let s = images.get(&address.image)?.statfs()?;
             let bytes = |blocks: u64| blocks.saturating_mul(s.block_size.into());
             rows.push(Row {
-                image: address.image.display().to_string(),
+                image: HostPath::from(&*address.image),
                 size: bytes(s.blocks),
                 used: bytes(s.blocks.saturating_sub(s.free_blocks)),
                 available: bytes(s.available_blocks),
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let width = rows
         .iter()
-        .map(|r| r.image.chars().count())
+        .map(|r| r.image.to_string().chars().count())
         .max()
         .unwrap_or(0)
         .max(5);

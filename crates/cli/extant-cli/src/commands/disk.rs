@@ -3,16 +3,16 @@
 use super::mkfs;
 use crate::commands::mkfs_sources::{Gathering, ReadArgs};
 use crate::transfer::OwnerArgs;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use blockdev::{BlockDevice, PartDevice};
 use extant::mkfs::{MkfsOptions, Prepared};
 use extant_cli_core::address::schemes::is_remote;
 use extant_cli_core::format::clock;
-use extant_cli_core::format::show::{count, human};
+use extant_cli_core::format::show::{HostPath, ShowPath, count, human, show};
 use extant_cli_core::image::new_file::{Format, NewFile};
 use extant_cli_core::image::{store, streams};
 use extant_cli_core::messages::mkfs_progress::Bar;
-use extant_disk::{NewDisk, NewPartition, Purpose};
+use extant_disk::{NewDisk, NewPartition, Purpose, Scheme};
 use extant_terminal::numbers::size;
 use extant_terminal::output;
 use serde::Serialize;
@@ -21,14 +21,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Make a disk image with a GPT and file systems in its partitions
+/// Make a disk image with partitions and file systems in them
 ///
-/// The disk is a new file. Partitions are in the order of the options, after an EFI system partition. The same input,
-/// SOURCE_DATE_EPOCH and -U yield the same bytes.
+/// The disk is a new file with a GPT, or with an MBR for --label-type dos. Partitions are in the order of the options,
+/// after an EFI system partition. The same input, SOURCE_DATE_EPOCH and -U yield the same bytes.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  extant disk disk.img --esp 64M --ext4 root=rootfs/ --ext4 data=:1G\n  \
-                  extant disk disk.img --ext4 root=image.tar:4G && extant ls disk.img@p1:"
+                  extant disk disk.img --ext4 root=image.tar:4G && extant ls disk.img@p1:\n  \
+                  extant disk disk.img --label-type dos --ext4 root=base.tar --from root=app.tar"
 )]
 pub struct Args {
     /// File to make. A name ending in .zst, .simg, .qcow2, .vhd or .vmdk selects that format
@@ -43,10 +44,16 @@ pub struct Args {
     /// Without a size, the partition is as large as its content needs
     #[arg(long, value_parser = wanted, value_name = "LABEL=[SOURCE][:SIZE]", required = true)]
     ext4: Vec<WantedPart>,
+    /// Add a source to the partition with this label. Sources are layers, in the order of the options, as with mkfs
+    #[arg(long, value_parser = further, value_name = "LABEL=SOURCE")]
+    from: Vec<(String, PathBuf)>,
+    /// Kind of the partition table
+    #[arg(long, value_enum, default_value_t = TableKind::Gpt, value_name = "TYPE", alias = "label")]
+    label_type: TableKind,
     /// Free space to leave in a file system whose size depends on its content
     #[arg(long, value_name = "PERCENT%", value_parser = mkfs::percent)]
     free: Option<f64>,
-    /// GUID of the disk, from which all other IDs are derived
+    /// GUID of the disk, from which all other IDs are derived; the number of a disk with an MBR is its beginning
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<Uuid>,
     /// Overwrite a file that holds data
@@ -64,11 +71,30 @@ pub struct Args {
     owner: OwnerArgs,
 }
 
+/// A kind of partition table, named as by sfdisk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum TableKind {
+    /// GPT, the table of UEFI
+    Gpt,
+    /// MBR: at most four partitions, below 2 TiB
+    #[value(alias = "mbr", alias = "msdos")]
+    Dos,
+}
+
+impl TableKind {
+    const fn scheme(self) -> Scheme {
+        match self {
+            Self::Gpt => Scheme::Gpt,
+            Self::Dos => Scheme::Mbr,
+        }
+    }
+}
+
 /// A partition as given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct WantedPart {
     label: String,
-    source: Option<PathBuf>,
+    sources: Vec<PathBuf>,
     size: Option<u64>,
 }
 
@@ -108,14 +134,33 @@ fn wanted(text: &str) -> Result<WantedPart> {
     );
     Ok(WantedPart {
         label: label.into(),
-        source: (!source.is_empty()).then(|| source.into()),
+        sources: Vec::from_iter((!source.is_empty()).then(|| source.into())),
         size: len,
     })
 }
 
+fn further(text: &str) -> Result<(String, PathBuf)> {
+    let (label, source) = text.split_once('=').context("write LABEL=SOURCE")?;
+    ensure!(!source.is_empty(), "write LABEL=SOURCE");
+    Ok((label.into(), source.into()))
+}
+
+/// Returns the partitions with all their sources.
+fn all_wanted(args: &Args) -> Result<Vec<WantedPart>> {
+    let mut all = args.ext4.clone();
+    for (label, source) in &args.from {
+        let mut named = all.iter_mut().filter(|wanted| wanted.label == *label);
+        let (Some(one), None) = (named.next(), named.next()) else {
+            bail!("--from {label}=: one partition of --ext4 must have this label");
+        };
+        one.sources.push(source.clone());
+    }
+    Ok(all)
+}
+
 #[derive(Serialize)]
 struct MadePart {
-    disk: String,
+    disk: HostPath,
     size: u64,
     id: String,
     partitions: Vec<Row>,
@@ -124,7 +169,7 @@ struct MadePart {
 #[derive(Serialize)]
 struct Row {
     number: usize,
-    address: String,
+    address: HostPath,
     label: String,
     start: u64,
     size: u64,
@@ -143,9 +188,9 @@ impl Args {
             zeroed_device: true,
             ..MkfsOptions::default()
         };
-        let from = wanted.source.as_slice();
+        let from = &wanted.sources;
         mkfs::common(&mut options, &self.reading, &self.owner, from, &self.disk)?;
-        if wanted.source.is_none() {
+        if from.is_empty() {
             options.root_owner = Some((0, 0));
         }
         Ok(options)
@@ -174,7 +219,7 @@ fn disk_id(args: &Args) -> Result<Uuid> {
 /// Fails if the disk must not be made. Returns whether the file does not exist yet.
 fn may_be_made(args: &Args) -> Result<bool> {
     let path = &args.disk;
-    let name = || path.display().to_string();
+    let name = || path.shown();
     streams::no_image(path)?;
     ensure!(
         !store::has_suffix(path),
@@ -195,7 +240,7 @@ fn may_be_made(args: &Args) -> Result<bool> {
 
 pub fn run(args: &Args) -> Result<()> {
     let path = &args.disk;
-    let name = || path.display().to_string();
+    let name = || path.shown();
     ensure!(
         !is_remote(path),
         "{}: extant disk makes a file, and extant push copies it to a server",
@@ -217,19 +262,19 @@ pub fn run(args: &Args) -> Result<()> {
     let mut prepared = Vec::new();
     // Unpacked archives are kept until everything is written.
     let mut unpacked = Vec::new();
-    for (number, wanted) in (first + 1..).zip(&args.ext4) {
+    for (number, wanted) in (first + 1..).zip(&all_wanted(args)?) {
         let mut options = args.options(id, number, wanted)?;
         options.progress = Some(Arc::clone(&bar) as _);
-        let made = match &wanted.source {
-            None => extant::mkfs::prepare(&options),
-            Some(source) => {
+        let made = match &wanted.sources[..] {
+            [] => extant::mkfs::prepare(&options),
+            sources => {
                 let scratch = options.spool_dir.clone().unwrap_or_else(|| ".".into());
                 let (sources, keeps) = Gathering {
                     image: path,
                     scratch: &scratch,
                     reading: &args.reading,
                 }
-                .sources(std::slice::from_ref(source))?;
+                .sources(sources)?;
                 unpacked.extend(keeps);
                 extant::mkfs::prepare_from(&options, sources)
             }
@@ -244,7 +289,7 @@ pub fn run(args: &Args) -> Result<()> {
         });
         prepared.push(made);
     }
-    let disk = NewDisk::new(id, partitions.clone())?;
+    let disk = NewDisk::with_table(args.label_type.scheme(), id, partitions.clone())?;
     let written = NewFile::create(path, format, disk.size()).and_then(|file| {
         let reports = write(file.device(), &disk, first, prepared)?;
         file.finish(args.threads, &bar)?;
@@ -259,14 +304,14 @@ pub fn run(args: &Args) -> Result<()> {
     let rows = (1..).zip(partitions.iter().zip(disk.ranges()).zip(reports));
     let rows = rows.map(|(number, ((partition, range), report))| Row {
         number,
-        address: format!("{}@p{number}", path.display()),
+        address: HostPath::from(&**path).partition(number),
         label: partition.label.clone(),
         start: range.start,
         size: range.end - range.start,
         files: report.map(|(files, _)| files),
         data_bytes: report.map(|(_, bytes)| bytes),
     });
-    tell(args, &disk, id, rows.collect())
+    tell(args, &disk, rows.collect())
 }
 
 /// Writes the file systems, and the partition tables last. Returns the files and bytes of data of each.
@@ -290,11 +335,11 @@ fn write(
     Ok(reports)
 }
 
-fn tell(args: &Args, disk: &NewDisk, id: Uuid, partitions: Vec<Row>) -> Result<()> {
+fn tell(args: &Args, disk: &NewDisk, partitions: Vec<Row>) -> Result<()> {
     let made = MadePart {
-        disk: args.disk.display().to_string(),
+        disk: HostPath::from(&*args.disk),
         size: disk.size(),
-        id: id.to_string(),
+        id: disk.table_id(),
         partitions,
     };
     if args.json {
@@ -304,9 +349,10 @@ fn tell(args: &Args, disk: &NewDisk, id: Uuid, partitions: Vec<Row>) -> Result<(
     let partitions = count(made.partitions.len() as u64, "partition", "partitions");
     writeln!(
         out,
-        "{}: {}, {partitions}, GPT {}",
+        "{}: {}, {partitions}, {} {}",
         made.disk,
         human(made.size),
+        args.label_type.scheme(),
         made.id
     )?;
     for row in &made.partitions {
@@ -325,7 +371,7 @@ fn tell(args: &Args, disk: &NewDisk, id: Uuid, partitions: Vec<Row>) -> Result<(
             "{}  {:>6}  {}: {held}",
             row.address,
             human(row.size),
-            row.label
+            show(row.label.as_bytes())
         )?;
     }
     Ok(out.flush()?)
@@ -338,12 +384,13 @@ mod tests {
     #[test]
     fn partitions_as_they_are_written() {
         let is = |text: &str, label: &str, source: Option<&str>, size: Option<u64>| {
-            let (label, source) = (label.to_string(), source.map(PathBuf::from));
+            let label = label.to_string();
+            let sources = Vec::from_iter(source.map(PathBuf::from));
             assert_eq!(
                 wanted(text).unwrap(),
                 WantedPart {
                     label,
-                    source,
+                    sources,
                     size
                 }
             );

@@ -3,6 +3,7 @@
 //! directory.
 
 use anyhow::{Context, Result};
+use extant_cli_core::format::show::ShowPath;
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -57,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut command = Command::new(program);
     command.args(words);
     if let Some(root) = &args.root {
-        rustix::process::chroot(root).with_context(|| root.display().to_string())?;
+        rustix::process::chroot(root).with_context(|| root.shown())?;
         std::env::set_current_dir("/").context("the image's root directory")?;
         command.env_clear();
         command.envs([

@@ -1,19 +1,19 @@
 //! `extant export`.
 
 use crate::transfer::{self, Monitor, OwnerArgs, Packing, side_at};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use extant::FileType;
 use extant_cli_core::address::image_place::ImagePlace;
 use extant_cli_core::address::patterns::{NoMatch, expand};
 use extant_cli_core::address::{Rooted, base_name, is_stream, join};
+use extant_cli_core::format::show::ShowPath;
+use extant_cli_core::image::whole_file::write_whole;
 use extant_cli_core::image::{images, store, streams};
-use extant_cli_core::messages::advised::advised;
 use extant_terminal::output::{self, STDOUT, named};
 use extant_transfer::{Existing, HostSide, Route, Side};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Write a tree of an image to a directory or an archive
 ///
@@ -51,7 +51,7 @@ impl Args {
         ensure!(
             self.format.is_none() || !self.dest.is_dir(),
             "{}: is a directory: --format is for archives",
-            self.dest.display()
+            self.dest.shown()
         );
         Ok(match self.format {
             None if stdout => Some(Packing::TAR),
@@ -102,7 +102,8 @@ pub fn run(args: &Args) -> Result<()> {
             &rules,
             &monitor,
         ),
-        Some(packing) => archive(&args.dest, |out| {
+        Some(packing) => write_whole(&args.dest, |file| {
+            let out = NamedWriter(file, args.dest.shown());
             transfer::pack(&image, from, out, packing, &rules, &monitor)
         }),
         None => {
@@ -188,40 +189,4 @@ impl<W: Write> Write for NamedWriter<'_, W> {
     fn flush(&mut self) -> std::io::Result<()> {
         self.0.flush().map_err(|e| named(&self.1, e))
     }
-}
-
-/// Writes a file. An existing file stays until the new one is complete, so that an error destroys nothing.
-fn archive(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let context = || path.display().to_string();
-    if path.metadata().is_ok_and(|m| !m.is_file()) {
-        // A pipe or a device.
-        let file = std::fs::OpenOptions::new().write(true).open(path);
-        let mut file = file.with_context(context)?;
-        return write(&mut NamedWriter(&mut file, context()));
-    }
-    // Resolve a symbolic link, so that its target is replaced.
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let dir = match real.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .prefix(".extant-")
-        .permissions(std::fs::Permissions::from_mode(0o666))
-        .tempfile_in(dir)
-        .map_err(|e| match e.raw_os_error() {
-            // The error of the system, without the temporary name.
-            Some(code) => std::io::Error::from_raw_os_error(code).into(),
-            None if e.kind() == std::io::ErrorKind::NotFound => advised(
-                "no such file or directory",
-                format_args!("mkdir -p {} makes its directory", dir.display()),
-            ),
-            None => anyhow!(std::io::Error::from(e.kind())),
-        })
-        .with_context(context)?;
-    write(&mut NamedWriter(file.as_file_mut(), context()))?;
-    file.persist(&real)
-        .map_err(|e| e.error)
-        .with_context(context)?;
-    Ok(())
 }

@@ -11,6 +11,7 @@ use extant::mkfs::{ArchiveInput, ReadTree, Source, SourceError};
 use extant::unstable::VolumeSide;
 use extant_cli_core::address::host_path;
 use extant_cli_core::format::clock;
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::{identity, images, present_content, store};
 use extant_terminal::output;
 use extant_transfer::{Feed, HostSide, Route, Rules, Side, read_archive};
@@ -46,6 +47,9 @@ pub struct Args {
     /// Skip mounts below the source directories
     #[arg(short = 'x', long)]
     one_file_system: bool,
+    /// Write blocks of zeros, which otherwise become holes
+    #[arg(long)]
+    keep_zeros: bool,
     /// Number of threads [0: the number of CPUs]
     #[arg(long, default_value_t = 0, value_parser = store::threads_given)]
     threads: usize,
@@ -74,7 +78,7 @@ pub fn run(args: &Args) -> Result<()> {
     ensure!(
         to.starts_with(b"/"),
         "--to {0}: a path in the image begins with /: write /{0}",
-        args.to.display()
+        args.to.shown()
     );
     let id = identity::identity(&args.image)?;
     let monitor = Monitor::new("import");
@@ -93,6 +97,7 @@ pub fn run(args: &Args) -> Result<()> {
         rules.latest = epoch;
         rules.layer = args.layers || args.sources.len() > 1;
         rules.one_file_system = args.one_file_system;
+        rules.keep_zeros = args.keep_zeros;
         rules.skip = Some(id.file);
         let mut into = ImportTarget {
             volume,
@@ -134,20 +139,17 @@ fn check_image(args: &Args) -> Result<()> {
             && args.image.is_dir()
             && let Some((image, to)) = inside(source)
         {
-            let source = args.image.display();
+            let source = args.image.shown();
             bail!("the image comes first: write extant import {image} {source} --to {to}");
         }
         return Ok(());
     }
     if let Some((image, to)) = inside(&args.image) {
-        let sources = args
-            .sources
-            .iter()
-            .map(|source| source.display().to_string());
+        let sources = args.sources.iter().map(|source| source.shown());
         let sources = sources.collect::<Vec<_>>().join(" ");
         bail!(
             "{}: a directory in the image is the value of --to: write extant import {image} {sources} --to {to}",
-            args.image.display()
+            args.image.shown()
         );
     }
     Ok(())
@@ -185,7 +187,7 @@ impl ImportTarget<'_> {
 
     fn make(&self, path: &[u8]) -> Result<()> {
         let made = mkdir::make_all(self.volume, path, 0o755);
-        made.with_context(|| host_path(self.to).display().to_string())
+        made.with_context(|| host_path(self.to).shown())
     }
 
     fn tree(&self, src: &dyn Side, from: &[u8]) -> Result<()> {
@@ -220,7 +222,7 @@ impl ImportTarget<'_> {
             Some(Source::Other(tree)) => Feed::Tree(tree),
             Some(_) => bail!(
                 "{}: is a device table, which mkfs --from applies when it makes an image",
-                source.display()
+                source.shown()
             ),
             None => {
                 present_content::no_disk(source)?;

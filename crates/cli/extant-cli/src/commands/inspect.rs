@@ -5,7 +5,7 @@ mod prompt;
 use anyhow::{Context, Result, anyhow, bail};
 use extant_check::inspect::{InspectError, Inspector, Layout, Record, Request, Value};
 use extant_cli_core::address::Rooted;
-use extant_cli_core::format::show::{base64_if_odd, exact, show};
+use extant_cli_core::format::show::{ShowPath, base64_if_odd, exact, show};
 use extant_cli_core::format::times;
 use extant_cli_core::image::images;
 use extant_terminal::output;
@@ -63,7 +63,7 @@ image whose journal needs recovery is shown as it will be after recovery; --nolo
 pub fn run(args: &Args) -> Result<()> {
     let requests = requests(args)?;
     let image = &args.image.0.image;
-    let name = image.display().to_string();
+    let name = image.shown();
     let device = images::device(image)?;
     let inspector = Inspector::open(&device, !images::journals_are_left());
     let inspector = inspector.with_context(|| name.clone())?;
@@ -117,7 +117,7 @@ fn failed(image: &Path, request: &Request, error: InspectError) -> anyhow::Error
         InspectError::Output(e) => e.into(),
         e => anyhow!(
             "{}: {}: {}",
-            image.display(),
+            image.shown(),
             request.name(),
             show(e.to_string().as_bytes())
         ),
@@ -147,7 +147,7 @@ fn requests(args: &Args) -> Result<Vec<Request>> {
         requests.push(request.map_err(or_debugfs)?);
     }
     if let Some(file) = &args.file {
-        let text = std::fs::read(file).with_context(|| file.display().to_string())?;
+        let text = std::fs::read(file).with_context(|| file.shown())?;
         for line in text.split(|&b| b == b'\n') {
             let line = line.trim_ascii();
             if !line.is_empty() && !line.starts_with(b"#") {

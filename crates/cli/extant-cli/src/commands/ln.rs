@@ -6,7 +6,7 @@ use extant_cli_core::address::advice::{about, about_new, above};
 use extant_cli_core::address::image_place::ImagePlace;
 use extant_cli_core::address::patterns::{NoMatch, expand};
 use extant_cli_core::address::{Address, Location, base_name, join, os};
-use extant_cli_core::format::show::show;
+use extant_cli_core::format::show::{ShowPath, show};
 use extant_cli_core::image::{identity, images};
 use extant_cli_core::messages::advised::advised;
 use extant_terminal::output;
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
         Location::Image(a) => bail!("{a}: in another image than {link}: use cp -a"),
         Location::Host(path) => bail!(
             "{}: not in an image: write IMAGE:/path, or -s for a symbolic link",
-            path.display()
+            path.shown()
         ),
     };
     let targets: Vec<Target> = args.targets.iter().map(target).collect::<Result<_>>()?;

@@ -7,6 +7,7 @@ use clap::CommandFactory;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use extant_cli_core::address::is_stream;
+use extant_cli_core::format::show::ShowPath;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -38,7 +39,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
 ];
 
 pub fn run(args: &Args) -> Result<()> {
-    let context = || args.dir.display().to_string();
+    let context = || args.dir.shown();
     ensure!(
         !is_stream(&args.dir),
         "-: the pages are several files: name a directory"
@@ -46,7 +47,7 @@ pub fn run(args: &Args) -> Result<()> {
     ensure!(
         args.dir.is_dir() || !args.dir.exists(),
         "{}: not a directory: the pages are files in one",
-        args.dir.display()
+        args.dir.shown()
     );
     std::fs::create_dir_all(&args.dir).with_context(context)?;
     let cli = Cli::command().after_help(EXAMPLES);

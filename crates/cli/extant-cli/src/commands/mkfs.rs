@@ -13,7 +13,7 @@ use ext4_format::layout::{Inodes, Usage};
 use extant::mkfs::{self, MkfsError, MkfsOptions, Prepared, Source};
 use extant_cli_core::address::schemes;
 use extant_cli_core::format::clock;
-use extant_cli_core::format::show::human;
+use extant_cli_core::format::show::{ShowPath, human};
 use extant_cli_core::format::tune_values::{self, errors};
 use extant_cli_core::image::new_file::{Format, NewFile};
 use extant_cli_core::image::{
@@ -425,7 +425,7 @@ fn fill(args: Args) -> Result<()> {
     ensure!(
         !has_undo || format.is_none(),
         "{}: a packed image is a new file, and has no old bytes: omit --undo",
-        image.display()
+        image.shown()
     );
     let exists = remote || there.is_some();
     if exists {
@@ -475,7 +475,7 @@ fn check_verity(args: &Args) -> Result<()> {
     ensure!(
         verified::split(image).is_none(),
         "{}: {}",
-        image.display(),
+        image.shown(),
         verified::ONLY_READ
     );
     if args.verity.is_none() {
@@ -486,12 +486,12 @@ fn check_verity(args: &Args) -> Result<()> {
         ensure!(
             std::path::absolute(tree)? != std::path::absolute(image)?,
             "{}: the hash tree needs a separate file: --verity alone puts it behind the file system",
-            tree.display()
+            tree.shown()
         );
         ensure!(
             args.force || !tree.exists(),
             "{}: exists already: use --force to replace it",
-            tree.display()
+            tree.shown()
         );
     }
     Ok(())
@@ -504,7 +504,7 @@ fn check_kind(
     is_file: bool,
     formatted: bool,
 ) -> Result<()> {
-    let shown = args.image.display();
+    let shown = args.image.shown();
     ensure!(
         !there.is_some_and(std::fs::Metadata::is_dir),
         "{shown}: is a directory: name a file; --from makes an image of a directory",
@@ -523,7 +523,7 @@ fn check_kind(
 fn no_verity(image: &Path) -> String {
     format!(
         "{}: --verity is for raw images in separate files: use veritysetup on a device",
-        image.display()
+        image.shown()
     )
 }
 
@@ -553,7 +553,7 @@ fn size_there(args: &Args, part: bool, empty: bool, there: bool) -> Result<Optio
     if by_content && empty {
         bail!(
             "{}: --size min and +N% are of the content of --from",
-            image.display()
+            image.shown()
         );
     }
     if !empty && (by_content || !part) {
@@ -567,7 +567,7 @@ fn size_there(args: &Args, part: bool, empty: bool, there: bool) -> Result<Optio
     ensure!(
         len > 0,
         "{}: missing size: use --size 1G, or --from DIR",
-        image.display()
+        image.shown()
     );
     Ok(Some(len))
 }
@@ -594,7 +594,7 @@ fn make(
     // Up to here nothing is written, and the image is not even open.
     let prepared = prepared(options, sources)?;
     let image = target.image;
-    let context = || image.display().to_string();
+    let context = || image.shown();
     ensure!(
         !target.has_tree || prepared.size().is_multiple_of(extant_verity::BLOCK),
         "{}: a tree of --verity covers blocks of {} bytes, and the file system would have {}: choose another --size",
@@ -654,7 +654,7 @@ fn kept_file(image: &Path, size: u64) -> Result<Arc<dyn BlockDevice>> {
 
 /// Fails for a device in use, and for any existing data unless `force` is set or the user confirms at a terminal.
 pub fn may_overwrite(image: &Path, force: bool) -> Result<()> {
-    let context = || image.display().to_string();
+    let context = || image.shown();
     if !schemes::is_remote(image)
         && let Some(user) = present_content::user(store::file(image)).with_context(context)?
     {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use extant::mkfs::{MkfsReport, Prepared};
-use extant_cli_core::format::show::{count, human};
+use extant_cli_core::format::show::{HostPath, count, human};
 use extant_terminal::output;
 use serde::Serialize;
 use std::io::Write;
@@ -11,7 +11,7 @@ use std::path::Path;
 /// A planned file system.
 #[derive(Serialize)]
 pub struct WouldMake {
-    pub image: String,
+    pub image: HostPath,
     pub size: u64,
     pub block_size: u32,
     pub blocks: u64,
@@ -26,7 +26,7 @@ impl WouldMake {
     pub fn of(image: &Path, prepared: &Prepared) -> Self {
         let geo = prepared.geometry();
         Self {
-            image: image.display().to_string(),
+            image: image.into(),
             size: prepared.size(),
             block_size: geo.block_size,
             blocks: geo.blocks_count,
@@ -49,7 +49,7 @@ pub struct Written {
 /// The result as printed.
 #[derive(Serialize)]
 pub struct MkfsResult {
-    image: String,
+    image: HostPath,
     size: u64,
     block_size: u32,
     blocks: u64,
@@ -85,7 +85,7 @@ impl MkfsResult {
             sync_seconds,
         } = written;
         Self {
-            image: image.display().to_string(),
+            image: image.into(),
             size: r.size,
             block_size: r.block_size,
             blocks: r.blocks,

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use extant::mkfs::{ArchiveInput, MkfsError, Source, TreeSource};
 use extant_cli_core::address::is_stream;
 use extant_cli_core::format::owners::{LARGEST, Owner, OwnerSpec};
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::{images, present_content, store, streams};
 use extant_terminal::interrupt;
 use std::io::Read;
@@ -136,11 +137,11 @@ pub fn check_sources(sources: &[PathBuf]) -> Result<()> {
     }
     for file in files {
         let found = store::file(file).try_exists();
-        let found = found.with_context(|| file.display().to_string())?;
+        let found = found.with_context(|| file.shown())?;
         ensure!(
             found,
             "{}: no such file or directory{}",
-            file.display(),
+            file.shown(),
             advice_for_missing_source(file)
         );
     }
@@ -192,12 +193,12 @@ fn not_itself(source: &Path, image: &Path) -> Result<()> {
     ensure!(
         id(source) != id(image) || store::split(source).is_some(),
         "{}: the image is also its source: nothing was written",
-        source.display()
+        source.shown()
     );
     Ok(())
 }
 
 /// Returns whether a source is an image of ext2, ext3 or ext4, in a disk or not.
 pub fn is_image(source: &Path) -> Result<bool> {
-    present_content::is_image(source).with_context(|| source.display().to_string())
+    present_content::is_image(source).with_context(|| source.shown())
 }

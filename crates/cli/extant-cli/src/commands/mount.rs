@@ -6,6 +6,7 @@ use crate::mount::keeper;
 use crate::mount::serving::{Serving, mount_options};
 use anyhow::{Context, Result, anyhow, ensure};
 use extant::scratch::Changes;
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::advice::no_disk;
 use extant_cli_core::image::{overlaid, store};
 use extant_cli_core::mounts::mounted::Mounted;
@@ -141,7 +142,7 @@ pub fn run(args: &Args) -> Result<()> {
     if args.foreground {
         let ready = serving.start()?;
         ready.unmount_on_signal()?;
-        output::summary(&format!("{} is mounted", ready.dir().display()))?;
+        output::summary(&format!("{} is mounted", ready.dir().shown()))?;
         crate::mount::service::ready();
         return ready.serve();
     }
@@ -152,7 +153,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// Mounts an already mounted image on another directory as well. Both directories show the same files, like a file
 /// system that Linux mounts twice.
 fn show_again(mounted: &Mounted, dir: &Path, read_only: bool) -> Result<()> {
-    let name = || dir.display().to_string();
+    let name = || dir.shown();
     let (image, first) = (mounted.image(), mounted.name());
     let now_read_only = mounted.mount_options().split(',').any(|o| o == "ro");
     ensure!(
@@ -169,12 +170,12 @@ fn show_again(mounted: &Mounted, dir: &Path, read_only: bool) -> Result<()> {
     ensure!(
         !mounted.shows(&dir),
         "{}: {image} is mounted here already",
-        dir.display()
+        dir.shown()
     );
     rustix::mount::mount_bind(mounted.dir(), &dir).with_context(name)?;
     output::summary(&format!(
         "{image}: mounted on {first} already; {} shows the same",
-        dir.display()
+        dir.shown()
     ))
 }
 

@@ -6,6 +6,7 @@ use extant_cli_core::address::advice::{about, about_new, protection};
 use extant_cli_core::address::image_place::ImagePlace;
 use extant_cli_core::address::patterns::{NoMatch, expand};
 use extant_cli_core::address::{Address, Location, base_name, join, os};
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::{identity, images};
 use extant_cli_core::messages::advised::advised;
 use extant_terminal::output;
@@ -38,7 +39,7 @@ pub fn run(args: &Args) -> Result<()> {
         Location::Image(address) => Ok(address),
         Location::Host(path) => bail!(
             "{}: not in an image: use cp -a, then remove the source",
-            path.display()
+            path.shown()
         ),
     };
     let paths: Vec<Address> = args.paths.iter().map(inside).collect::<Result<_>>()?;

@@ -1,7 +1,7 @@
 //! The partitions of a disk, as `extant info` lists them.
 
 use anyhow::{Result, bail};
-use extant_cli_core::format::show::{human, show};
+use extant_cli_core::format::show::{HostPath, ShowPath, human, show};
 use extant_cli_core::image::present_content::content;
 use extant_cli_core::image::store;
 use extant_disk::{Partition, Table};
@@ -12,7 +12,7 @@ use std::path::Path;
 
 #[derive(Serialize)]
 struct Disk {
-    disk: String,
+    disk: HostPath,
     size: u64,
     table: String,
     sector: u64,
@@ -24,7 +24,7 @@ struct Disk {
 #[derive(Serialize)]
 struct Row {
     number: u32,
-    address: String,
+    address: HostPath,
     start: u64,
     size: u64,
     r#type: String,
@@ -37,10 +37,10 @@ struct Row {
 
 impl Row {
     fn of(image: &Path, disk: u64, partition: &Partition) -> Self {
-        let address = format!("{}@p{}", image.display(), partition.number);
+        let address = HostPath::from(image).partition(partition.number);
         let problem = partition.range(disk).err().map(|e| e.to_string());
         let holds = match problem {
-            None => content(Path::new(&address)).unwrap_or(None),
+            None => content(address.path()).unwrap_or(None),
             Some(_) => None,
         };
         Self {
@@ -61,7 +61,7 @@ impl Row {
 /// Lists the partitions of a disk.
 pub fn list(image: &Path, json: bool) -> Result<()> {
     let Some((table, size)) = store::table(image)? else {
-        bail!("{}: there is no partition table", image.display());
+        bail!("{}: there is no partition table", image.shown());
     };
     let disk = disk(image, size, &table);
     if json {
@@ -73,7 +73,7 @@ pub fn list(image: &Path, json: bool) -> Result<()> {
 
 fn disk(image: &Path, size: u64, table: &Table) -> Disk {
     Disk {
-        disk: image.display().to_string(),
+        disk: image.into(),
         size,
         table: table.scheme.to_string(),
         sector: table.sector,
@@ -100,7 +100,8 @@ fn print(disk: &Disk) -> Result<()> {
     if let Some(note) = &disk.note {
         writeln!(out, "damaged: {note}")?;
     }
-    let width = disk.partitions.iter().map(|p| p.address.chars().count());
+    let rows = disk.partitions.iter();
+    let width = rows.map(|p| p.address.to_string().chars().count());
     let width = width.max().unwrap_or(0);
     for p in &disk.partitions {
         let holds = p.problem.as_ref().or(p.holds.as_ref());

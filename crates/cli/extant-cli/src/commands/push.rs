@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_cli_core::address::schemes;
-use extant_cli_core::format::show::human;
+use extant_cli_core::format::show::{ShowPath, human};
 use extant_cli_core::image::identity::identity;
 use extant_cli_core::image::new_file::check_raw_name;
 use extant_cli_core::image::sums::{self, FREE, PIECE, PIECES, Sum, Tree, UNKNOWN};
@@ -24,7 +24,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread::Builder;
 
 /// Copy an image to a server or store, only the blocks that differ
 ///
@@ -95,7 +94,7 @@ struct Copied<'a> {
 }
 
 fn named(image: &Path) -> impl Fn() -> String {
-    move || image.display().to_string()
+    move || image.shown()
 }
 
 /// Opens the tree of an image; returns `None` if the image changed after the tree was written.
@@ -162,7 +161,7 @@ fn check_volume(args: &Both, there: &dyn BlockDevice, source: &dyn BlockDevice) 
     ensure!(
         args.force || there.is_none() || there == uuid(source),
         "{}: holds another volume: use --force to replace it",
-        args.dst.display()
+        args.dst.shown()
     );
     Ok(())
 }
@@ -170,12 +169,12 @@ fn check_volume(args: &Both, there: &dyn BlockDevice, source: &dyn BlockDevice) 
 fn run(args: &Both) -> Result<()> {
     let (src, dst) = (&args.src, &args.dst);
     if let (Ok(one), Ok(other)) = (identity(src), identity(dst)) {
-        let (src, dst) = (src.display(), dst.display());
+        let (src, dst) = (src.shown(), dst.shown());
         ensure!(!one.overlaps(&other), "{src} and {dst} are the same file");
     }
     let source = store::open(src, Access::ReadOnly)?;
     let len = source.len();
-    ensure!(len > 0, "{}: is empty", src.display());
+    ensure!(len > 0, "{}: is empty", src.shown());
     let fresh = !schemes::is_remote(dst) && !store::file(dst).exists();
     if fresh {
         check_raw_name(dst)?;
@@ -189,7 +188,7 @@ fn run(args: &Both) -> Result<()> {
     ensure!(
         target.len() >= len,
         "{}: has {} bytes, and the image {len}",
-        dst.display(),
+        dst.shown(),
         target.len()
     );
     check_volume(args, &target, &source)?;
@@ -230,7 +229,7 @@ fn run(args: &Both) -> Result<()> {
         len,
         copied: AtomicU64::new(0),
         free_bytes: AtomicU64::new(0),
-        progress: Progress::bytes(&format!("{}: copying", dst.display()), len),
+        progress: Progress::bytes(&format!("{}: copying", dst.shown()), len),
     };
     let done = copy.pages();
     copy.progress.done();
@@ -254,7 +253,7 @@ fn print_copied(args: &Both, copy: &Copy<'_>) -> Result<()> {
     writeln!(
         out,
         "{}: {} of {} copied",
-        copy.dst.display(),
+        copy.dst.shown(),
         human(copied.copied_bytes),
         human(copy.len)
     )?;
@@ -297,7 +296,7 @@ struct Copy<'a> {
 type Differing = (Vec<(u64, Sum)>, Vec<Sum>);
 
 /// Pages that are copied at once.
-const THREADS: u64 = 4;
+const THREADS: usize = 4;
 
 impl Copy<'_> {
     fn pages(&self) -> Result<()> {
@@ -314,9 +313,7 @@ impl Copy<'_> {
             }
         };
         std::thread::scope(|scope| {
-            // Threads that the system refuses leave more work to the others.
-            let start = |_| Builder::new().spawn_scoped(scope, work).ok();
-            let threads: Vec<_> = (1..THREADS).filter_map(start).collect();
+            let threads = blockdev::start_threads(scope, 1..THREADS, |_| work());
             let own = work();
             let ended = threads.into_iter().map(|thread| thread.join());
             let ended = ended.map(|end| end.unwrap_or_else(|e| std::panic::resume_unwind(e)));
@@ -434,7 +431,7 @@ impl Copy<'_> {
             if sums::sum(&bytes) != *wanted {
                 bail!(
                     "{}: the bytes at {at} do not match the checksums next to the image, or it is being changed",
-                    self.src.display()
+                    self.src.shown()
                 );
             }
             self.target

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use blockdev::BlockDevice;
 use extant_cli_core::address::Rooted;
 use extant_cli_core::format::clock;
-use extant_cli_core::format::show::{count, show};
+use extant_cli_core::format::show::{ShowPath, count, show};
 use extant_cli_core::image::advice::about_disk;
 use extant_cli_core::image::in_place;
 use extant_cli_core::messages::advised::advised;
@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Repairs the image and returns the exit code.
 fn repair(args: &Args, image: &Path) -> Result<u8> {
-    let name = image.display().to_string();
+    let name = image.shown();
     let (device, beside) = in_place::ready(image, args.dry_run)?;
     let harmless = interrupt::harmless()?;
     let steps = ShownSteps::of_repair(&name, args.progress_fd, args.asks())?;
@@ -230,7 +230,7 @@ fn planned(
 fn tell(args: &Args, name: &str, plan: &Plan, written: bool) -> Result<()> {
     if args.json {
         return output::json(&Repaired {
-            image: name.to_owned(),
+            image: args.image.0.image.display().to_string(),
             clean: plan.after.is_clean(),
             written,
             mends: plan.mends.iter().map(Mended::from).collect(),

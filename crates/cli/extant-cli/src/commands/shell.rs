@@ -7,6 +7,7 @@ use crate::mount::serving::mount_options;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use extant_cli_core::address::schemes;
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::{io_timeout, overlaid, store};
 use fuse_server::Transport;
 use rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
@@ -63,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
         ensure!(
             schemes::is_remote(&args.image) || store::file(&args.image).exists(),
             "{}: no such file or directory",
-            args.image.display()
+            args.image.shown()
         );
         return Err(enter(args));
     }
@@ -168,13 +169,11 @@ fn mounted_on(place: &Path, args: &Args) -> Result<ExitStatus> {
     extant_terminal::interrupt::leave_to_child()?;
     let server = mount::server(&args.image, words(place, args).into_iter())?;
     let mut server = mount::start(server)?;
-    let dir = place
-        .canonicalize()
-        .with_context(|| place.display().to_string())?;
+    let dir = place.canonicalize().with_context(|| place.shown())?;
     let ran = command(args, &dir);
     // Processes that the command left running keep the mount busy: detach it then, and serve until they end.
     if fuse_server::unmount(&dir).is_err() {
-        fuse_server::detach(&dir).with_context(|| dir.display().to_string())?;
+        fuse_server::detach(&dir).with_context(|| dir.shown())?;
     }
     let status = server.wait().context("the server")?;
     if !status.success() {

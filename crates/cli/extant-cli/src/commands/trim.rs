@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use extant_cli_core::address::{Rooted, schemes};
-use extant_cli_core::format::show::count;
+use extant_cli_core::format::show::{ShowPath, count};
 use extant_cli_core::image::in_place;
 use extant_terminal::numbers::human;
 use extant_terminal::output;
@@ -56,7 +56,7 @@ fn taken(image: &Path) -> Result<u64> {
 
 pub fn run(args: &Args) -> Result<()> {
     let image = &args.image.0.image;
-    let name = image.display().to_string();
+    let name = image.shown();
     let (device, _) = in_place::ready(image, args.dry_run)?;
     let before = taken(image)?;
     let progress = Progress::wait(&format!("{name}: looking for free blocks"));
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
     let returned = before.saturating_sub(taken(image)?);
     if args.json {
         return output::json(&Trimmed {
-            image: name,
+            image: args.image.0.image.display().to_string(),
             written: !args.dry_run,
             free_bytes: free.bytes(),
             runs: freed.runs,

@@ -4,7 +4,7 @@ use super::inspect;
 use anyhow::{Context, Result, bail};
 use extant_cli_core::address::Rooted;
 use extant_cli_core::format::clock;
-use extant_cli_core::format::show::{count, show};
+use extant_cli_core::format::show::{ShowPath, count, show};
 use extant_cli_core::format::tune_values as values;
 use extant_cli_core::image::advice::about_disk;
 use extant_cli_core::image::in_place;
@@ -181,7 +181,7 @@ fn tune(args: &Args) -> Result<()> {
 /// Grows the inodes.
 fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
     let image = &args.image.0.image;
-    let name = image.display().to_string();
+    let name = image.shown();
     let undo = args.undo.as_deref();
     let (device, beside) = in_place::ready(image, args.dry_run)?;
     let harmless = interrupt::harmless()?;
@@ -208,7 +208,7 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
             text,
         };
         return output::json(&Resized {
-            image: name,
+            image: args.image.0.image.display().to_string(),
             written,
             changes: (!plan.is_empty()).then_some(changed).into_iter().collect(),
             moved: plan.moved,
@@ -239,7 +239,7 @@ impl Writing<'_> {
     /// Makes the plan, writes it, and reports it.
     pub fn run(&self, options: &TuneOptions) -> Result<()> {
         let image = &self.image.0.image;
-        let name = image.display().to_string();
+        let name = image.shown();
         let undo = self.undo.map(PathBuf::as_path);
         let claims = !self.dry_run && !options.clear_mmp;
         let (device, beside) = in_place::ready_if(image, self.dry_run, claims)?;
@@ -265,7 +265,7 @@ impl Writing<'_> {
                 text: change.text.clone(),
             });
             return output::json(&Tuned {
-                image: name.to_owned(),
+                image: self.image.0.image.display().to_string(),
                 written,
                 changes: changes.collect(),
                 features: plan.after.names(),

@@ -7,7 +7,7 @@ use ext4_format::superblock;
 use ext4_image::{E2UNDO_MAGIC, E2Undo, Error, Undo};
 use extant_cli_core::address::Location;
 use extant_cli_core::address::schemes::is_remote;
-use extant_cli_core::format::show::count;
+use extant_cli_core::format::show::{ShowPath, count};
 use extant_cli_core::image::{identity, in_place, store};
 use extant_terminal::numbers::human;
 use extant_terminal::output;
@@ -48,15 +48,15 @@ pub fn run(args: &Args) -> Result<()> {
     let (first, second) = (&args.file, second);
     for path in [image_of(first), image_of(second)] {
         if !is_remote(&path) && !store::file(&path).exists() {
-            let name = path.display();
+            let name = path.shown();
             bail!("{name}: no such file or directory: an undo file and its image are needed");
         }
     }
     let (file, image) = match (is_undo(first.as_ref()), is_undo(second.as_ref())) {
         (true, true) => bail!(
             "{} and {} are both undo files: name one and the image",
-            Path::new(first).display(),
-            Path::new(second).display()
+            Path::new(first).shown(),
+            Path::new(second).shown()
         ),
         (false, true) => (Path::new(second), image_of(first)),
         // If neither is an undo file, reading the first one reports that.
@@ -76,30 +76,30 @@ pub fn images(matches: &ArgMatches) -> Vec<PathBuf> {
 /// Rolls back the interrupted change whose mark the image carries.
 fn interrupted(image: &Path) -> Result<()> {
     if is_undo(image) {
-        bail!("{}: an undo file: name its image, too", image.display());
+        bail!("{}: an undo file: name its image, too", image.shown());
     }
     identity::identity(image)?;
     let device = store::open(image, Access::ReadWrite)?;
-    let file = in_place::image_file(image).with_context(|| image.display().to_string())?;
+    let file = in_place::image_file(image).with_context(|| image.shown())?;
     if in_place::take_back_from(image, &file, &device)? {
         return Ok(());
     }
     bail!(
         "{}: no change was interrupted: name the undo file of the change to take back",
-        image.display()
+        image.shown()
     )
 }
 
 /// Rolls back a change with an undo file that the user names.
 fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
-    let shown = || file.display().to_string();
+    let shown = || file.shown();
     identity::identity(image)?;
     let device = store::open(image, Access::ReadWrite)?;
     let opened = if force {
         File::open(file).map_err(Error::from)
     } else {
         in_place::image_file(image)
-            .with_context(|| image.display().to_string())?
+            .with_context(|| image.shown())?
             .open(file)
     };
     let told_of = |error: Error| match error {
@@ -148,7 +148,7 @@ fn of_e2fsprogs(
     device: Arc<dyn BlockDevice>,
     force: bool,
 ) -> Result<()> {
-    let name = || image.display().to_string();
+    let name = || image.shown();
     let len = device.len();
     let holder = in_place::image_file(image).with_context(name)?;
     // An earlier undo may have been interrupted.
@@ -168,11 +168,11 @@ fn of_e2fsprogs(
     let bytes = match done {
         Ok(bytes) => bytes,
         Err(error @ Error::Undo(_)) => {
-            return Err(anyhow::Error::new(error).context(file.display().to_string()));
+            return Err(anyhow::Error::new(error).context(file.shown()));
         }
         Err(Error::NoRoomForUndo(bytes)) => bail!(
             "{}: no free run of {bytes} bytes on the device for an undo record: --force restores the image without one",
-            image.display()
+            image.shown()
         ),
         Err(error) => return Err(in_place::after_failure(image, device, error)),
     };
@@ -206,7 +206,7 @@ fn report(image: &Path, parts: u64, bytes: u64, shortened: bool) -> Result<()> {
 
 fn told(image: &Path, what: &str) -> Result<()> {
     let mut out = output::stdout();
-    writeln!(out, "{}: {what}", image.display())?;
+    writeln!(out, "{}: {what}", image.shown())?;
     Ok(out.flush()?)
 }
 

@@ -1,6 +1,7 @@
 //! A file that exists as long as an image is mounted, like that of fuse2fs.
 
 use anyhow::{Context, Result};
+use extant_cli_core::format::show::ShowPath;
 use rustix::fs::{AtFlags, unlinkat};
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,7 +17,7 @@ pub struct LockFile {
 impl LockFile {
     /// Makes the file.
     pub fn make(file: &Path) -> Result<Self> {
-        let shown = || file.display().to_string();
+        let shown = || file.shown();
         let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
         let dir = File::open(dir.unwrap_or(Path::new("."))).with_context(shown)?;
         std::fs::write(file, "").with_context(shown)?;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice, FileDevice};
 use extant::unstable::Node;
 use extant_cli_core::address::is_stream;
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::advice::about_image;
 use extant_cli_core::image::{identity, images, in_place, io_timeout, overlaid, store, streams};
 use extant_cli_core::messages::advised::advised;
@@ -93,7 +94,7 @@ impl Serving<'_> {
             return Ok(options);
         }
         if let Some(why) = store::write_protection(&self.image)? {
-            let image = self.image.display();
+            let image = self.image.shown();
             ensure!(
                 !options.read_write,
                 "{image}: {why}; it cannot be mounted with -o rw"
@@ -124,7 +125,7 @@ impl Serving<'_> {
     /// Returns the image's device, or the overlay over it.
     fn device(&self, allowed: &MountOptions, held: bool) -> Result<Arc<dyn BlockDevice>> {
         let failed = |source| extant::Error::Open {
-            context: format!("open {}", self.image.display()),
+            context: format!("open {}", self.image.shown()),
             source,
         };
         let access = if allowed.read_only {
@@ -161,7 +162,7 @@ impl Serving<'_> {
 
     fn named<T>(&self, done: extant::Result<T>) -> Result<T> {
         done.map_err(images::plain)
-            .with_context(|| self.image.display().to_string())
+            .with_context(|| self.image.shown())
             .map_err(|e| about_image(&self.image, e))
     }
 
@@ -171,12 +172,12 @@ impl Serving<'_> {
         if !allowed.read_only
             && let Some(why) = volume.read_only()
         {
-            bail!("{}: {why}; mount it with -o ro", self.image.display());
+            bail!("{}: {why}; mount it with -o ro", self.image.shown());
         }
         if volume.orphans_left() > 0 {
             extant_terminal::output::note(format_args!(
                 "{}: removed files hold space that is freed when it is mounted for writing: {}",
-                self.image.display(),
+                self.image.shown(),
                 volume.orphans_left()
             ));
         }
@@ -188,18 +189,18 @@ impl Serving<'_> {
         let dir = self
             .dir
             .canonicalize()
-            .with_context(|| self.dir.display().to_string())
+            .with_context(|| self.dir.shown())
             .map_err(|e| match self.dir.symlink_metadata() {
                 Err(_) => advised(
                     extant_terminal::output::one_line(&e),
-                    format_args!("mkdir -p {} makes a place for it", self.dir.display()),
+                    format_args!("mkdir -p {} makes a place for it", self.dir.shown()),
                 ),
                 Ok(_) => e,
             })?;
         ensure!(
             dir.is_dir(),
             "{}: not a directory: first the image, then the directory to mount it on",
-            self.dir.display()
+            self.dir.shown()
         );
         Ok(dir)
     }
@@ -229,8 +230,7 @@ impl Serving<'_> {
         let dir = self.directory()?;
         // Checks that the image exists, with the same error as in all commands.
         identity::identity(&self.image)?;
-        let image =
-            store::canonical(&self.image).with_context(|| self.image.display().to_string())?;
+        let image = store::canonical(&self.image).with_context(|| self.image.shown())?;
         let name = image.display().to_string();
         let options = self.allowed()?;
         if !options.read_only && self.scratch.is_none() {
@@ -263,7 +263,7 @@ impl Serving<'_> {
         });
         let rules = confined.transpose()?;
         // Replaying a long journal or many orphans may take long.
-        let progress = Progress::wait(&format!("{}: opening", self.image.display()));
+        let progress = Progress::wait(&format!("{}: opening", self.image.shown()));
         let volume = self.open(&options, device);
         drop(progress);
         let volume = volume?;
@@ -276,7 +276,7 @@ impl Serving<'_> {
         };
         let mounted = connect()
             .map_err(|e| advised(e, "extant doctor says what mounting needs here"))
-            .with_context(|| dir.display().to_string())
+            .with_context(|| dir.shown())
             .and_then(|connection| self.serve_on(connection, &dir, &name, &volume, &options));
         match mounted {
             Ok((session, control)) => Ok(Ready {
@@ -306,7 +306,7 @@ impl Serving<'_> {
         volume: &Volume,
         options: &MountOptions,
     ) -> Result<(Session, Option<Server>)> {
-        let on = || dir.display().to_string();
+        let on = || dir.shown();
         let fs = Filesystem::new(volume.clone(), image, options).with_context(on)?;
         let fs = Arc::new(fs);
         let handler: Arc<dyn Handler> = Arc::clone(&fs) as _;
@@ -337,7 +337,7 @@ fn say_whose_root(volume: &Volume, image: &Path) -> Result<()> {
         return Ok(());
     }
     let owner = root.metadata()?.uid();
-    let image = image.display();
+    let image = image.shown();
     extant_terminal::output::note(format_args!(
         "{image}: its / belongs to user {owner}, you are {uid}: to write there, unmount it and type extant chown \
          {uid}:{gid} {image}:/ (for all that is in it, chown -R), or be root in it with extant shell {image}"
@@ -357,7 +357,7 @@ fn control(fs: &Filesystem, dir: &Path) -> Result<Option<Server>> {
         Err(error) => {
             extant_terminal::output::warn(format_args!(
                 "{}: no status of this mount will be had: {error}",
-                socket.display()
+                socket.shown()
             ));
             Ok(None)
         }
@@ -422,7 +422,7 @@ impl Ready {
             if keeper.unmount(Unmounting::Unused).is_err()
                 && let Err(e) = keeper.unmount(Unmounting::Detached)
             {
-                extant_terminal::output::complain(format_args!("{}: {e}", dir.display()));
+                extant_terminal::output::complain(format_args!("{}: {e}", dir.shown()));
             }
         })
     }

@@ -6,6 +6,7 @@ use extant::mkfs::{ArchiveKind, ArchiveMember, ReadTree, SourceError};
 use extant::{Dir, FileType, OpenOptions, Volume};
 use extant_cli_core::address::walk::{self, Met, Order};
 use extant_cli_core::address::{bytes, os};
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::images;
 use extant_terminal::interrupt::Interrupted;
 use std::collections::HashMap;
@@ -30,7 +31,7 @@ impl ImageTree {
         match e.downcast_ref::<Interrupted>() {
             Some(_) => SourceError::Interrupted,
             None => SourceError::Source {
-                path: self.image.display().to_string(),
+                path: self.image.shown(),
                 what: extant_terminal::output::one_line(e),
             },
         }

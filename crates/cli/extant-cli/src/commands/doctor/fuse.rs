@@ -2,6 +2,7 @@
 
 use super::Finding;
 use crate::host::system::{Lack, System};
+use extant_cli_core::format::show::ShowPath;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -81,7 +82,7 @@ fn helper(system: &System) -> Result<String, Lack> {
     let Some(path) = found.into_iter().flatten().next() else {
         return Err(Lack::mended_by("not in PATH", system.install("fuse3")));
     };
-    let name = path.display();
+    let name = path.shown();
     let meta = path.metadata();
     let meta = meta.map_err(|e| Lack::for_good(format!("{name}: {e}")))?;
     if meta.permissions().mode() & 0o4000 == 0 || meta.uid() != 0 {
@@ -172,7 +173,7 @@ fn mount_helper(system: &System) -> Result<String, Lack> {
     if let Some(path) = there {
         return Ok(path.into());
     }
-    let program = std::env::current_exe().map(|path| path.display().to_string());
+    let program = std::env::current_exe().map(|path| path.shown());
     let program = program.unwrap_or_else(|_| "\"$(command -v extant)\"".into());
     Err(Lack::mended_by(
         "not in /sbin",

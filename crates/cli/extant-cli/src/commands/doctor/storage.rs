@@ -2,7 +2,7 @@
 
 use super::Finding;
 use crate::host::system::{Lack, System};
-use extant_cli_core::format::show::human;
+use extant_cli_core::format::show::{ShowPath, human};
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, statvfs};
 use std::fs::File;
 use std::io::{self, Write};
@@ -38,8 +38,8 @@ pub fn findings(system: &System) -> Vec<Finding> {
 /// Tests a directory: makes, writes and punches a sparse file.
 fn directory(dir: &Path, elsewhere: &str) -> Result<String, Lack> {
     let shown = match dir.canonicalize() {
-        Ok(full) => full.display().to_string(),
-        Err(_) => dir.display().to_string(),
+        Ok(full) => full.shown(),
+        Err(_) => dir.shown(),
     };
     let lack = |what: String| Lack::mended_by(format!("{shown}: {what}"), elsewhere);
     let tried = tempfile::tempfile_in(dir).map_err(|e| lack(cause(&e)))?;
@@ -116,7 +116,7 @@ mod tests {
         let lack = directory(&gone, "cd /var/tmp").unwrap_err();
         assert_eq!(
             lack.what,
-            format!("{}: No such file or directory", gone.display())
+            format!("{}: No such file or directory", gone.shown())
         );
         assert_eq!(lack.remedy.as_deref(), Some("cd /var/tmp"));
         assert!(

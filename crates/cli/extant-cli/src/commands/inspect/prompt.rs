@@ -7,7 +7,7 @@ use extant_check::inspect::{Inspector, Request, Value};
 use extant_cli_core::address::patterns::NoMatch;
 use extant_cli_core::address::request::{path_from, words_from};
 use extant_cli_core::address::{Address, host_path};
-use extant_cli_core::format::show::show;
+use extant_cli_core::format::show::{ShowPath, show};
 use extant_cli_core::image::images::Images;
 use extant_cli_core::image::streams;
 use extant_terminal::output;
@@ -116,7 +116,7 @@ impl<'a, 'd> Session<'a, 'd> {
         }
         loop {
             let at = show(&self.at.borrow());
-            match editor.readline(&format!("{}:{at}> ", self.image.display())) {
+            match editor.readline(&format!("{}:{at}> ", self.image.shown())) {
                 Ok(line) if line.trim().is_empty() => {}
                 Ok(line) => match self.line(line.as_bytes()) {
                     Ok(AfterLine::Line) => {}
@@ -203,7 +203,7 @@ impl<'a, 'd> Session<'a, 'd> {
 
     fn dump(&self, path: &[u8], to: &[u8]) -> Result<()> {
         let to = host_path(to);
-        let shown = || to.display().to_string();
+        let shown = || to.shown();
         let file = std::fs::OpenOptions::new()
             .write(true)
             .create_new(true)

@@ -9,7 +9,7 @@ use crate::survey::{Counts, Fragmentation, FreeRuns, Layout, Survey, Use};
 use anyhow::{Context, Result, bail};
 use extant::Volume;
 use extant_cli_core::address::Rooted;
-use extant_cli_core::format::show::{count, show};
+use extant_cli_core::format::show::{HostPath, ShowPath, count};
 use extant_cli_core::image::images;
 use extant_terminal::progress::Progress;
 use extant_terminal::{interrupt, output};
@@ -58,7 +58,7 @@ enum By {
 
 /// The data shown of an image.
 struct Shown<'a> {
-    image: String,
+    image: HostPath,
     volume: &'a Volume,
     survey: Survey,
     palette: Palette,
@@ -115,18 +115,18 @@ pub fn run(args: &Args) -> Result<()> {
         }
     };
     let shown = Shown {
-        image: image.display().to_string(),
+        image: HostPath::from(&**image),
         volume: &volume,
         survey,
         palette,
         largest,
     };
     if let Some(file) = &args.svg {
-        std::fs::write(file, svg::draw(&shown)).with_context(|| file.display().to_string())?;
+        std::fs::write(file, svg::draw(&shown)).with_context(|| file.shown())?;
     }
     if let Some(file) = &args.png {
         let drawing = png::draw(&shown)?;
-        std::fs::write(file, drawing).with_context(|| file.display().to_string())?;
+        std::fs::write(file, drawing).with_context(|| file.shown())?;
     }
     if args.json {
         output::json(&shown)?;
@@ -148,14 +148,12 @@ impl Shown<'_> {
     /// Returns the image's name and size in one line.
     fn title(&self) -> String {
         let geometry = self.volume.geometry();
-        let name = std::path::Path::new(&self.image).file_name();
-        let name = name.map_or_else(|| self.image.clone(), |n| n.to_string_lossy().into_owned());
+        let name = self.image.path().file_name();
+        let name = name.map_or_else(|| self.image.to_string(), ShowPath::shown);
         let groups = count(geometry.groups.into(), "group", "groups");
         format!(
             "{}: {} blocks of {} bytes in {groups}",
-            show(name.as_bytes()),
-            geometry.blocks_count,
-            geometry.block_size,
+            name, geometry.blocks_count, geometry.block_size,
         )
     }
 

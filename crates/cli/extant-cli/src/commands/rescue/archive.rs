@@ -4,12 +4,13 @@ use super::Loss;
 use super::copy::Copied;
 use anyhow::Result;
 use ext4_format::FileType;
+use extant_cli_core::image::whole_file::{WholeFile, directory_of};
 use extant_rescue::{Found, Rescue};
 use extant_terminal::interrupt;
 use extant_terminal::progress::Progress;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -18,7 +19,7 @@ use tar::{Builder, EntryType, Header};
 
 struct Packer<'r> {
     rescue: &'r Rescue<'r>,
-    out: Builder<BufWriter<File>>,
+    out: Builder<BufWriter<&'r mut File>>,
     /// Directory for temporary files, next to the archive.
     dir: &'r Path,
     /// Largest size of a file to pack; larger files are mostly holes.
@@ -27,15 +28,26 @@ struct Packer<'r> {
     first: HashMap<u32, &'r Found>,
 }
 
-/// Writes everything to a new archive. Skips files larger than `most` bytes, because an archive has no holes.
-pub fn pack<'r>(rescue: &'r Rescue<'r>, path: &'r Path, most: u64) -> Result<Copied> {
-    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+/// Writes everything to a new archive, which gets its name when it is complete. Skips files larger than `most` bytes,
+/// because an archive has no holes.
+pub fn pack(rescue: &Rescue<'_>, path: &Path, most: u64) -> Result<Copied> {
+    let mut whole = WholeFile::new(path)?;
+    let copied = write(rescue, whole.file(), directory_of(path), most)?;
+    whole.name()?;
+    Ok(copied)
+}
+
+fn write<'r>(
+    rescue: &'r Rescue<'r>,
+    file: &'r mut File,
+    dir: &'r Path,
+    most: u64,
+) -> Result<Copied> {
     let lost = Vec::new();
     let mut packer = Packer {
         rescue,
         out: Builder::new(BufWriter::with_capacity(1 << 18, file)),
-        dir: dir.unwrap_or(Path::new(".")),
+        dir,
         most,
         copied: Copied { files: 0, lost },
         first: HashMap::new(),
@@ -43,11 +55,7 @@ pub fn pack<'r>(rescue: &'r Rescue<'r>, path: &'r Path, most: u64) -> Result<Cop
     let bytes = rescue.found().iter().map(|found| found.size);
     let progress = Progress::bytes("packing", bytes.fold(0, u64::saturating_add));
     for found in rescue.found() {
-        if let Err(stopped) = interrupt::check() {
-            // Do not leave a partial archive.
-            std::fs::remove_file(path)?;
-            return Err(stopped);
-        }
+        interrupt::check()?;
         packer.one(found)?;
         progress.add(found.size);
     }

@@ -152,15 +152,17 @@ impl Copier<'_> {
         if !found.deleted {
             self.first.insert(found.ino.0, path.clone());
         }
-        file.set_len(found.size)?;
-        let lost = self.rescue.read(found, &mut |at, bytes| {
-            interrupt::check().map_err(io::Error::other)?;
-            for (i, part) in (0..).zip(bytes.chunks(HOLE)) {
-                if part.iter().any(|&b| b != 0) {
-                    file.write_all_at(part, at + i * HOLE as u64)?;
+        let sized = file.set_len(found.size);
+        let lost = sized.and_then(|()| {
+            self.rescue.read(found, &mut |at, bytes| {
+                interrupt::check().map_err(io::Error::other)?;
+                for (i, part) in (0..).zip(bytes.chunks(HOLE)) {
+                    if part.iter().any(|&b| b != 0) {
+                        file.write_all_at(part, at + i * HOLE as u64)?;
+                    }
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         });
         if interrupt::check().is_err() || lost.is_err() {
             // Do not leave a partial file.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
 use ext4_format::inode::InodeCore;
 use extant_cli_core::address::Rooted;
-use extant_cli_core::format::show::{JsonPath, count, show, type_letter};
+use extant_cli_core::format::show::{JsonPath, ShowPath, count, show, type_letter};
 use extant_cli_core::format::times;
 use extant_cli_core::image::advice::no_disk;
 use extant_cli_core::image::{identity, store};
@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn rescue(args: &Args, image: &Path) -> Result<bool> {
     identity::identity(image)?;
     no_disk(image)?;
-    let name = image.display().to_string();
+    let name = image.shown();
     let harmless = interrupt::harmless()?;
     let device = store::open(image, Access::ReadOnly)?;
     let mut found = search(&name, &device)?;
@@ -159,12 +159,11 @@ fn rescue(args: &Args, image: &Path) -> Result<bool> {
     drop(harmless);
     interrupt::check()?;
     let copied = match &args.to {
-        Some(to) => Some(copy::copy(&found, to).with_context(|| to.display().to_string())?),
+        Some(to) => Some(copy::copy(&found, to).with_context(|| to.shown())?),
         None => match &args.tar {
-            Some(tar) => Some(
-                archive::pack(&found, tar, device.len())
-                    .with_context(|| tar.display().to_string())?,
-            ),
+            Some(tar) => {
+                Some(archive::pack(&found, tar, device.len()).with_context(|| tar.shown())?)
+            }
             None => None,
         },
     };
@@ -223,7 +222,7 @@ fn tell(args: &Args, name: &str, rescue: &Rescue<'_>, copied: Option<copy::Copie
             attributes: rescue.attributes(found).map(Attributes::from),
         });
         return output::json(&Rescued {
-            image: name.to_owned(),
+            image: args.image.0.image.display().to_string(),
             notes: rescue.notes().to_vec(),
             found: items.collect(),
             copied: files,

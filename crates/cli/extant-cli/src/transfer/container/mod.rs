@@ -10,6 +10,7 @@ pub use choice::ImageChoice;
 use anyhow::{Context, Result, bail, ensure};
 use choice::{Descriptor, choose, same_platform};
 use extant::mkfs::ArchiveInput;
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::streams::is_pipe;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -119,7 +120,7 @@ pub fn source(
 
 /// Returns the layers of a file or directory that is an image of a container.
 fn layers(source: &Path, scratch: &Path, choice: &ImageChoice) -> Result<Option<Layers>> {
-    let shown = source.display().to_string();
+    let shown = source.shown();
     if source.is_dir() {
         let Some(layout) = Layout::of(source) else {
             return Ok(None);
@@ -156,7 +157,7 @@ fn unpacked_layers(
     let unpacked = tempfile::Builder::new()
         .prefix(".extant-layers")
         .tempdir_in(scratch)
-        .with_context(|| scratch.display().to_string())?;
+        .with_context(|| scratch.shown())?;
     let dir = unpacked.path();
     let layers = unpack(archive, dir).and_then(|()| {
         let dir = dir.join(top);
@@ -277,7 +278,7 @@ fn inside(dir: &Path, name: &str) -> Result<PathBuf> {
 }
 
 fn json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let name = || path.file_name().unwrap_or_default().display().to_string();
+    let name = || path.file_name().unwrap_or_default().shown();
     let mut text = Vec::new();
     let file = File::open(path).with_context(name)?;
     let read = file.take(MOST_JSON + 1).read_to_end(&mut text);

@@ -4,6 +4,7 @@
 use super::{ContainerSource, ImageChoice, image_in, unpacked_layers};
 use anyhow::{Context, Result};
 use extant::mkfs::{ArchiveInput, decompressed};
+use extant_cli_core::format::show::ShowPath;
 use extant_cli_core::image::streams::{self, Stdin};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -64,7 +65,7 @@ pub fn piped(source: &Path, scratch: &Path, choice: &ImageChoice) -> Result<Cont
     let top = top.unwrap_or(None);
     let shown = match source.to_str() {
         Some("-") => "standard input".to_owned(),
-        _ => source.display().to_string(),
+        _ => source.shown(),
     };
     let name = || shown.clone();
     if top.is_some() {

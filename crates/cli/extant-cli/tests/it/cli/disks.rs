@@ -152,3 +152,84 @@ fn the_kernel_mounts_its_partitions() {
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
+
+#[test]
+fn a_disk_with_an_mbr_has_layers_in_its_partitions() {
+    needs::tools!("sfdisk", "e2fsck");
+    let dir = tree();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::create_dir(path("more")).unwrap();
+    std::fs::write(path("more/added"), "layer\n").unwrap();
+    std::fs::create_dir(path("last")).unwrap();
+    std::fs::write(path("last/added"), "last\n").unwrap();
+    let disk = path("dos.img");
+    let root = format!("root={}", path("tree"));
+    let [more, last] = ["more", "last"].map(|name| format!("root={}", path(name)));
+    let line = [
+        "disk",
+        &disk,
+        "--label-type",
+        "dos",
+        "--esp",
+        "4M",
+        "--ext4",
+        &root,
+        "--from",
+        &more,
+        "--ext4",
+        "data=:9M",
+        "--from",
+        &last,
+        "-U",
+        ID,
+    ];
+    let ran = run(&line);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(
+        ran.text().contains("3 partitions, MBR 6e4f9d2c"),
+        "{}",
+        ran.text()
+    );
+    let table = told("sfdisk", &["-d", &disk]);
+    for part in [
+        "label: dos",
+        "label-id: 0x6e4f9d2c",
+        "start=        2048, size=        8192, type=ef",
+        "type=83",
+    ] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    let judged = told("sfdisk", &["-V", &disk]);
+    assert!(judged.contains("No errors detected"), "{judged}");
+    let cat = |file: &str| run(&["cat", &format!("{disk}@p2:/{file}")]).text();
+    assert_eq!(
+        (cat("etc/motd"), cat("added")),
+        ("welcome\n".into(), "last\n".into())
+    );
+    assert_eq!(run(&["check", &format!("{disk}@p3")]).code, Some(0));
+    let info = run(&["info", "--json", &disk]).json();
+    assert_eq!(info["id"], "6e4f9d2c", "{info}");
+    for (more, said) in [
+        (
+            &["--ext4", "a=:9M", "--ext4", "b=:9M"][..],
+            "at most 4 partitions",
+        ),
+        (
+            &["--from", "other=tree"],
+            "one partition of --ext4 must have this label",
+        ),
+        (&["--ext4", "large=:3T"], "beyond 2 TiB"),
+    ] {
+        let new = path("refused.img");
+        let mut line = vec!["disk", &new, "--label-type", "dos", "--esp", "4M"];
+        line.extend(["--ext4", "x=:9M", "--ext4", "y=:9M"]);
+        line.extend(more);
+        let ran = run(&line);
+        assert!(
+            ran.code == Some(1) && ran.stderr.contains(said),
+            "{more:?}: {}",
+            ran.stderr
+        );
+        assert!(!Path::new(&new).exists(), "{more:?}");
+    }
+}

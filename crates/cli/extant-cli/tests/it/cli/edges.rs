@@ -196,7 +196,40 @@ fn a_rescue_to_a_full_host_ends_with_the_first_file_that_has_no_room() {
     let whole: Vec<bool> = whole.collect();
     fs::remove_dir_all(s.host("full/out")).unwrap();
     let exported = s.run(&["export", "%", "@full/out.tar"]);
+    let packed = s.run(&["rescue", "%", "--tar", "@full/out.tar"]);
+    let left = |dir: &str| -> Vec<_> {
+        let names = fs::read_dir(s.host(dir)).unwrap();
+        let mut names: Vec<_> = names.map(|name| name.unwrap().path()).collect();
+        names.retain(|path| !path.is_dir());
+        names
+    };
+    assert_eq!(left("full"), [] as [std::path::PathBuf; 0]);
+    fs::create_dir(s.host("full/cp")).unwrap();
+    let copied = s.run(&["cp", "-r", ":/", "@full/cp"]);
+    let parts = left("full/cp");
+    assert_eq!(copied.code, Some(1), "{}", copied.stderr);
+    for part in parts {
+        assert_eq!(
+            fs::read(&part).unwrap().len(),
+            100_000,
+            "{}",
+            part.display()
+        );
+    }
+    fs::remove_dir_all(s.host("full/cp")).unwrap();
+    fs::write(s.host("full/most"), vec![1; 1_000_000]).unwrap();
+    let single = s.run(&["cp", ":/00", "@full/single"]);
+    assert_eq!(single.code, Some(1), "{}", single.stderr);
+    assert!(!s.host("full/single").exists(), "a part of a file");
     drop(mounted);
+    assert!(
+        packed
+            .stderr
+            .ends_with("out.tar: No space left on device\n"),
+        "{}",
+        packed.stderr
+    );
+    assert_eq!(packed.code, Some(8));
     assert!(
         whole.len() > 5 && whole.iter().all(|whole| *whole),
         "{whole:?}"

@@ -92,3 +92,65 @@ fn lists_are_known_by_their_first_line() {
     assert!(said.contains("motd: line 1: hello: "), "{said}");
     assert!(!s.host("bad.img").exists());
 }
+
+/// A line about a file that an earlier source has changes its attributes, and nothing else of it.
+#[test]
+fn a_manifest_changes_files_of_earlier_sources() {
+    let Some(s) = Scratch::ext4() else { return };
+    fs::create_dir_all(s.host("rootfs/etc")).unwrap();
+    fs::write(s.host("rootfs/etc/motd"), "hello\n").unwrap();
+    fs::write(s.host("rootfs/su"), "su").unwrap();
+    let list = "#mtree\n./etc/motd type=file mode=0640 uid=42 gid=43\n./su mode=4755\n./su time=1000\n\
+                ./absent mode=600 optional\n";
+    fs::write(s.host("list"), list).unwrap();
+    let ok = (Some(0), String::new());
+    let made = [
+        "mkfs", "-q", "new.img", "--from", "rootfs", "--from", "list",
+    ];
+    assert_eq!(run_there(&s, &made), ok);
+    assert_eq!(
+        run_there(
+            &s,
+            &[
+                "mkfs",
+                "-q",
+                "new2.img",
+                "--from",
+                "rootfs",
+                "--manifest",
+                "list"
+            ]
+        ),
+        ok
+    );
+    assert_eq!(run_there(&s, &["import", "disk.img", "rootfs", "list"]), ok);
+    for image in ["new.img", "new2.img", "disk.img"] {
+        let address = |path: &str| format!("{}:{path}", s.host(image).display());
+        let listed = s.ok(&["ls", "-l", &address("/etc")]);
+        assert!(
+            listed.starts_with("-rw-r----- 1 42 43 6 "),
+            "{image}: {listed}"
+        );
+        let su = s.ok(&["stat", &address("/su")]);
+        assert!(
+            su.contains("rwsr-xr-x") && su.contains("1970-01-01"),
+            "{image}: {su}"
+        );
+        assert_eq!(s.ok(&["cat", &address("/etc/motd")]), "hello\n");
+    }
+    s.clean();
+    fs::write(s.host("list"), "#mtree\n./absent mode=600\n").unwrap();
+    for line in [
+        &[
+            "mkfs", "-q", "-F", "new.img", "--from", "rootfs", "--from", "list",
+        ][..],
+        &["mkfs", "-q", "-F", "new.img", "--from", "list"],
+        &["import", "disk.img", "list"],
+    ] {
+        let (code, said) = run_there(&s, line);
+        assert_eq!(code, Some(1), "{said}");
+        let part =
+            "list: line 2: ./absent: no such file, and no earlier source has it: contents=FILE";
+        assert!(said.contains(part), "{said}");
+    }
+}
