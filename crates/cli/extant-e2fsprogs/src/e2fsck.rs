@@ -2,6 +2,7 @@
 //! not checked, unless `-f` is given or a check is due by mount count or interval.
 
 use super::call::{self, Answer, Answered, Called};
+use super::external_journal;
 use super::getopt::{self, Options, ParsedOptions};
 use super::mke2fs_options::{no_bad_blocks, read_all};
 use super::{changes, listing};
@@ -29,10 +30,7 @@ const MENDED: u8 = 1;
 const FAILED: u8 = 8;
 
 pub(super) const OPTIONS: Options = Options {
-    without: &[
-        ('L', "the list of bad blocks in the image is kept"),
-        ('j', "external journals are not replayed"),
-    ],
+    without: &[('L', "the list of bad blocks in the image is kept")],
     ignored: &[
         "nodiscard",
         "readahead_kb",
@@ -129,6 +127,13 @@ pub(super) fn answer(called: &Called) -> Answered {
     let progress_fd = progress_fd(taken).map_err(refuse)?;
     let device = &call::device(device);
     options.check(device)?;
+    let journal_elsewhere = match external_journal::volume_with(device) {
+        None => false,
+        Some(sb) => match external_journal::find(&sb, taken.value('j')) {
+            Ok(_) => true,
+            Err(error) => return without_journal(device, taken.value('j'), &error),
+        },
+    };
     if let Some(block) = options.backup {
         backup(device, block, options.backup_size)?;
     }
@@ -138,7 +143,7 @@ pub(super) fn answer(called: &Called) -> Answered {
     let undo = options.undo.as_deref();
     let undo = undo.filter(|_| options.mode != Mode::No);
     let done = called.with_undo_of(device, undo, MENDED, || {
-        run(called, &options, device, progress_fd)
+        run(called, &options, device, (progress_fd, journal_elsewhere))
     });
     // A lower code stands for a volume that was mended.
     done.map_err(|Refusal(line, code)| Refusal(line, code.max(FAILED)))
@@ -148,7 +153,7 @@ fn run(
     called: &Called,
     options: &FsckOptions,
     device: &OsString,
-    progress_fd: Option<u32>,
+    (progress_fd, journal_elsewhere): (Option<u32>, bool),
 ) -> Answered {
     if options.mode == Mode::Ask && !std::io::stdin().is_terminal() {
         // A file that cannot be opened is a reason that no option changes.
@@ -164,7 +169,14 @@ fn run(
         let _ = writeln!(std::io::stdout(), "{line}");
         return Ok(Answer::Done(0));
     }
-    let words = options.words(device, progress_fd);
+    let mut words = options.words(device, progress_fd);
+    if journal_elsewhere && options.mode != Mode::No {
+        let line = "its journal is on another device, which is not replayed: only -n checks it";
+        return Err(Refusal(line.into(), FAILED));
+    }
+    if journal_elsewhere {
+        words.insert(1, "--journal-elsewhere".into());
+    }
     if options.mode == Mode::No {
         return Ok(Answer::Words(words));
     }
@@ -176,6 +188,26 @@ fn run(
         Ok(()) => Ok(Answer::Done(code)),
         Err(error) => Err(Refusal(one_line(&error), FAILED)),
     }
+}
+
+/// Tells that the journal of a volume is missing, as e2fsck does.
+fn without_journal(device: &OsStr, given: Option<&OsStr>, error: &anyhow::Error) -> Answered {
+    let shown = device.display();
+    let errors = format!("\n{shown}: ********** WARNING: Filesystem still has errors **********\n");
+    let mut out = std::io::stdout();
+    let error = one_line(error);
+    let is_told = given.is_none() || error.starts_with("External");
+    // A closed standard output is not a failure of the check.
+    let _ = if is_told {
+        writeln!(out, "{error}\n{errors}")
+    } else {
+        writeln!(out, "{errors}")
+    };
+    if is_told {
+        return Ok(Answer::Done(external_journal::NOT_FOUND));
+    }
+    let line = format!("{error} while checking journal for {shown}");
+    Err(Refusal(line, external_journal::NOT_FOUND))
 }
 
 impl FsckOptions {

@@ -11,6 +11,7 @@ mod debugfs;
 mod e2fsck;
 mod e2undo;
 mod e4defrag;
+mod external_journal;
 mod fuse2fs;
 mod getopt;
 mod in_use;

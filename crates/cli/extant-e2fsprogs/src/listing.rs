@@ -1,5 +1,6 @@
 //! The superblock and the journal's superblock in the layout of `dumpe2fs -h` and `tune2fs -l`, which scripts parse.
 
+use super::external_journal;
 use super::listing_groups::{self, Manner};
 use super::mmp_block::MmpBlock;
 use anyhow::{Context, Result, anyhow};
@@ -26,6 +27,9 @@ use uuid::Uuid;
 /// Width of a name with its colon.
 const WIDTH: usize = 26;
 
+/// Where the list of the journal's users is in its superblock, and the bytes of one of them.
+const USERS: (usize, usize) = (0x100, 16);
+
 /// Bits of the flags.
 const FLAGS: &[(u32, &str)] = &[
     (FLAG_SIGNED_HASH, "signed_directory_hash"),
@@ -40,6 +44,48 @@ impl Lines {
     fn field(&mut self, name: &str, value: impl Display) {
         let name = format!("{name}:");
         self.0.push_str(&format!("{name:WIDTH$}{value}\n"));
+    }
+
+    /// Adds a field with a tab behind its name, as e2fsprogs has it in some.
+    fn tabbed(&mut self, name: &str, value: impl Display) {
+        self.0.push_str(&format!("{name}:\t          {value}\n"));
+    }
+
+    /// Adds a further value of the last field.
+    fn field_of_list(&mut self, value: impl Display) {
+        self.0.push_str(&format!("{:WIDTH$}{value}\n", ""));
+    }
+
+    /// Adds features and sizes of a journal with blocks of `size` bytes.
+    fn journal_sizes(&mut self, journal: &jbd2::Superblock, size: u64) {
+        self.field("Journal features", joined(&journal.features.names()));
+        let kib = u64::from(journal.max_len) * (size / 1024);
+        let total = if kib < 8192 {
+            format!("{kib}k")
+        } else {
+            format!("{}M", kib >> 10)
+        };
+        self.field("Total journal size", total);
+        self.field("Total journal blocks", journal.max_len);
+        let fast = journal.fast_commit_blocks();
+        self.field(
+            "Max transaction length",
+            journal.max_len.saturating_sub(fast),
+        );
+        self.field("Fast commit length", fast);
+    }
+
+    /// Adds what a journal's superblock tells of its log.
+    fn journal_state(&mut self, journal: &jbd2::Superblock, bytes: &[u8]) {
+        self.field("Journal sequence", format!("0x{:08x}", journal.sequence.0));
+        self.field("Journal start", journal.start);
+        if journal.features.checksums() != jbd2::Checksums::None {
+            self.field("Journal checksum type", "crc32c");
+            let sum = bytes.get(0xfc..0x100).and_then(<[u8]>::first_chunk);
+            let sum = sum.map_or(0, |bytes| u32::from_be_bytes(*bytes));
+            self.field("Journal checksum", format!("0x{sum:08x}"));
+        }
+        self.some("Journal errno", journal.errno.cast_signed());
     }
 
     /// Adds a field unless its value is 0.
@@ -102,8 +148,16 @@ pub(super) fn lines(image: &Path, what: Listed, manner: Manner) -> Result<String
         Some(place) => superblock_copy(&device, place),
         None => superblock(&device),
     };
-    let sb = sb.with_context(named)?;
     let mut lines = Lines::default();
+    if let Some(sb) = external_journal::device_superblock(&device).filter(|_| with_journal) {
+        names(&sb, &mut lines);
+        sizes(&sb, &mut lines);
+        times(&sb, &mut lines);
+        rest(&sb, &mut lines);
+        journal_device(&device, &sb, &mut lines).with_context(named)?;
+        return Ok(lines.0);
+    }
+    let sb = sb.with_context(named)?;
     if manner.colons {
         listing_groups::add(&device, &sb, manner, &mut lines.0).with_context(named)?;
         return Ok(lines.0);
@@ -318,9 +372,7 @@ fn rest(sb: &RawSuperblock, lines: &mut Lines) {
     lines.field("Reserved blocks gid", format!("{gid} (group {group})"));
     if sb.rev_level.get() >= 1 {
         lines.field("First inode", sb.first_ino.get());
-        lines
-            .0
-            .push_str(&format!("Inode size:\t          {}\n", sb.inode_size.get()));
+        lines.tabbed("Inode size", sb.inode_size.get());
         lines.some("Required extra isize", sb.min_extra_isize.get());
         lines.some("Desired extra isize", sb.want_extra_isize.get());
     }
@@ -329,7 +381,10 @@ fn rest(sb: &RawSuperblock, lines: &mut Lines) {
     }
     lines.some("Journal inode", sb.journal_inum.get());
     if sb.journal_dev.get() != 0 {
-        lines.field("Journal device", format!("0x{:04x}", sb.journal_dev.get()));
+        lines.tabbed(
+            "Journal device",
+            format_args!("0x{:04x}", sb.journal_dev.get()),
+        );
     }
     lines.some("First orphan inode", sb.last_orphan.get());
     if features.has_dir_index() || sb.def_hash_version != 0 {
@@ -447,29 +502,32 @@ fn journal(device: &dyn BlockDevice, sb: &RawSuperblock, lines: &mut Lines) -> R
     let mut bytes = vec![0; usize::try_from(size)?];
     device.read_at(at.context("the journal has no first block")?, &mut bytes)?;
     let journal = jbd2::Superblock::parse(&bytes)?;
-    lines.field("Journal features", joined(&journal.features.names()));
-    let kib = u64::from(journal.max_len) * (size / 1024);
-    let total = if kib < 8192 {
-        format!("{kib}k")
-    } else {
-        format!("{}M", kib >> 10)
-    };
-    lines.field("Total journal size", total);
-    lines.field("Total journal blocks", journal.max_len);
-    let fast = journal.fast_commit_blocks();
-    lines.field(
-        "Max transaction length",
-        journal.max_len.saturating_sub(fast),
-    );
-    lines.field("Fast commit length", fast);
-    lines.field("Journal sequence", format!("0x{:08x}", journal.sequence.0));
-    lines.field("Journal start", journal.start);
-    if journal.features.checksums() != jbd2::Checksums::None {
-        lines.field("Journal checksum type", "crc32c");
-        let sum = bytes.get(0xfc..0x100).and_then(<[u8]>::first_chunk);
-        let sum = sum.map_or(0, |bytes| u32::from_be_bytes(*bytes));
-        lines.field("Journal checksum", format!("0x{sum:08x}"));
+    lines.journal_sizes(&journal, size);
+    lines.journal_state(&journal, &bytes);
+    Ok(())
+}
+
+/// Adds the lines about the journal of a device that is nothing else.
+fn journal_device(device: &dyn BlockDevice, sb: &RawSuperblock, lines: &mut Lines) -> Result<()> {
+    let size = u64::from(sb.block_size().unwrap_or(1024));
+    // The superblock of the device is in front of it, in the second KiB.
+    let first = if size == 1024 { 2 } else { 1 };
+    let mut bytes = vec![0; usize::try_from(size)?];
+    device.read_at(first * size, &mut bytes)?;
+    let journal = jbd2::Superblock::parse(&bytes)?;
+    lines.journal_sizes(&journal, size);
+    lines.field("Journal first block", journal.first);
+    lines.journal_state(&journal, &bytes);
+    let (at, len) = USERS;
+    let users = bytes.get(at..).unwrap_or_default().chunks_exact(len);
+    let users = users.take(journal.nr_users as usize);
+    for (n, user) in users.enumerate() {
+        let user = Uuid::from_slice(user)?;
+        if n == 0 {
+            lines.field("Journal users", user);
+        } else {
+            lines.field_of_list(user);
+        }
     }
-    lines.some("Journal errno", journal.errno.cast_signed());
     Ok(())
 }

@@ -309,6 +309,26 @@ impl RawSuperblock {
         Ok(sb)
     }
 
+    /// Reads the superblock of a device that is an external journal (`journal_dev`), with the checks of
+    /// [`parse`](Self::parse) that concern it.
+    ///
+    /// # Errors
+    /// As of [`parse`](Self::parse); [`FormatError::NotExt4`] for a file system.
+    pub fn parse_journal_device(bytes: &[u8]) -> Result<Self> {
+        let parsed = Self::parse(bytes);
+        let sb = Self::read_from_prefix(bytes).map(|(sb, _)| sb);
+        match (parsed, sb) {
+            (Err(FormatError::Incompatible(_)), Ok(sb))
+                if sb.block_size().is_some()
+                    && Features::of(&sb).incompat.contains(Incompat::JOURNAL_DEV) =>
+            {
+                Ok(sb)
+            }
+            (Err(error), _) => Err(error),
+            _ => Err(FormatError::NotExt4("a file system, not a journal")),
+        }
+    }
+
     /// Returns the bytes of a block, or `None` if they are more than 64 KiB, the most that ext4 has.
     pub fn block_size(&self) -> Option<u32> {
         let log = self.log_block_size.get();
