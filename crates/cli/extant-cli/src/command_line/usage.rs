@@ -3,6 +3,7 @@
 use crate::command_line::help::takes_next_word;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use extant_cli_core::address::Location;
+use extant_cli_core::format::show::{ShowPath, show};
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::Path;
@@ -31,6 +32,11 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
     let of = |kind| error.get(kind).map(text);
     let (argument, value) = (of(ContextKind::InvalidArg), of(ContextKind::InvalidValue));
     let argument = argument.unwrap_or_default();
+    // clap reports words of the command line as text.
+    let shown = |text: &str| {
+        let word = words.iter().find(|word| word.to_string_lossy() == text);
+        word.map_or_else(|| show(text.as_bytes()), |word| word.shown())
+    };
     let usage = of(ContextKind::Usage).unwrap_or_default();
     let usage = usage.trim_start_matches("Usage: ").trim();
     let write = if usage.is_empty() {
@@ -49,11 +55,11 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
             let similar = of(ContextKind::SuggestedSubcommand);
             let instead = match similar.filter(|s| !s.is_empty()) {
                 // The user omitted the command.
-                _ if names_image(&name) => format!("write extant ls {name}"),
+                _ if names_image(&name) => format!("write extant ls {}", shown(&name)),
                 Some(similar) => format!("is {similar} meant?"),
                 None => format!("see extant {command} --help").replace("  ", " "),
             };
-            format!("{at}{name}: no such command: {instead}")
+            format!("{at}{}: no such command: {instead}", shown(&name))
         }
         ErrorKind::MissingRequiredArgument => format!("{at}{argument} is missing: {write}"),
         ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues => {
@@ -74,10 +80,10 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
             } else {
                 "unexpected argument"
             };
-            format!("{at}{argument}: {what}: {instead}")
+            format!("{at}{}: {what}: {instead}", shown(&argument))
         }
         ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
-            let value = value.unwrap_or_default();
+            let value = shown(&value.unwrap_or_default());
             let valid = of(ContextKind::ValidValue).unwrap_or_default();
             let why = match (error.source(), value.is_empty()) {
                 (Some(why), _) => why.to_string(),
@@ -146,7 +152,9 @@ fn meant(command: &str, argument: &str) -> Option<String> {
         ("mkfs", "-d") => Some("write --from DIR".into()),
         ("mkfs", "-v") => Some("leave it out".into()),
         ("mkfs", size_of) if size() => Some(format!("write --size {size_of}")),
-        ("mkfs", source) if Path::new(source).exists() => Some(format!("write --from {source}")),
+        ("mkfs", source) if Path::new(source).exists() => {
+            Some(format!("write --from {}", show(source.as_bytes())))
+        }
         ("rescue", dir) if !dir.starts_with('-') => Some(format!("write --to {dir}")),
         _ => None,
     }
