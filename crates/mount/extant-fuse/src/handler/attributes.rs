@@ -213,7 +213,8 @@ impl Filesystem {
     fn permit_same_owner(&self, held: &HeldNode, who: &Credentials) -> Result<(), Errno> {
         let a = self.tried(held.node.metadata())?;
         let has_set_id = a.mode() & 0o6000 != 0;
-        if has_set_id && who.uid != a.uid() && !who.is_privileged() {
+        let owner = self.shown.0.unwrap_or(a.uid());
+        if has_set_id && who.uid != owner && !who.is_privileged() {
             return Err(Errno::PERM);
         }
         Ok(())

@@ -18,9 +18,10 @@ fn permissions(mode: u32) -> u16 {
 pub(super) fn open_flags(flags: u32) -> OpenFlags {
     let flags = OFlags::from_bits_retain(flags);
     let mut open = match flags & OFlags::RWMODE {
-        OFlags::RDWR => OpenFlags::READ | OpenFlags::WRITE,
+        OFlags::RDONLY => OpenFlags::READ,
         OFlags::WRONLY => OpenFlags::WRITE,
-        _ => OpenFlags::READ,
+        // Mode 3 allows neither, but Linux checks it like both.
+        _ => OpenFlags::READ | OpenFlags::WRITE,
     };
     if flags.contains(OFlags::APPEND) {
         open |= OpenFlags::APPEND;
