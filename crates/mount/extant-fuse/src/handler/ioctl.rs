@@ -108,8 +108,7 @@ impl Filesystem {
                 give(call, &[], answer)
             }
             FITRIM => {
-                privileged(who)?;
-                self.not_still()?;
+                self.may_change_volume(who)?;
                 let (start, len, least) = (long(input, 0)?, long(input, 8)?, long(input, 16)?);
                 let trimmed = self.tried(self.shared.volume.trim(start, len, least))?;
                 let words = [start, trimmed, least];
@@ -124,8 +123,7 @@ impl Filesystem {
                 give(call, &out, answer)
             }
             SETFSLABEL => {
-                privileged(who)?;
-                self.not_still()?;
+                self.may_change_volume(who)?;
                 let end = input.iter().position(|&b| b == 0).unwrap_or(input.len());
                 self.tried(self.shared.volume.set_label(&input[..end]))?;
                 give(call, &[], answer)
@@ -147,9 +145,10 @@ impl Filesystem {
         }
     }
 
-    /// Refuses a change of the volume after `mount -o remount,ro`. Linux passes such calls on, and the volume would wait until
-    /// it is writable again.
-    fn not_still(&self) -> Result<(), Errno> {
+    /// Refuses a change of the volume by a user other than root, or after `mount -o remount,ro`. Linux passes such calls on,
+    /// and the volume would wait until it is writable again.
+    fn may_change_volume(&self, who: &Credentials) -> Result<(), Errno> {
+        privileged(who)?;
         if self.shared.is_still() {
             return Err(Errno::ROFS);
         }
