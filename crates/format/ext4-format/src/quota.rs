@@ -649,11 +649,8 @@ mod tests {
     fn limits_stay_when_use_changes() {
         let mut file = with([1, 2]);
         file.records.get_mut(&1).unwrap().block_limits = [100, 50];
-        let used = BTreeMap::from([(2, of(2048, 2)), (9, of(1, 1))]);
-        let sums = QuotaSums {
-            counted: [used, BTreeMap::new(), BTreeMap::new()],
-            ..QuotaSums::default()
-        };
+        let mut sums = QuotaSums::default();
+        sums.counted[0] = BTreeMap::from([(2, of(2048, 2)), (9, of(1, 1))]);
         let changed: Vec<u32> = file
             .set_use(QuotaKind::User, &sums)
             .iter()
@@ -667,18 +664,9 @@ mod tests {
 
     #[test]
     fn records_with_and_without_inline_links_agree() {
-        let one = |used| {
-            [
-                BTreeMap::from([(7, used)]),
-                BTreeMap::new(),
-                BTreeMap::new(),
-            ]
-        };
-        let (counted, inline_links) = (one(of(4096, 2)), one(of(1024, 3)));
-        let sums = QuotaSums {
-            counted,
-            inline_links,
-        };
+        let mut sums = QuotaSums::default();
+        sums.counted[0] = BTreeMap::from([(7, of(4096, 2))]);
+        sums.inline_links[0] = BTreeMap::from([(7, of(1024, 3))]);
         let agree = [of(4096, 2), of(5120, 5), of(4096, 5), of(5120, 2)]
             .map(|said| sums.agrees(QuotaKind::User, 7, said));
         assert_eq!(agree, [true, true, false, false]);

@@ -32,11 +32,7 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
     let of = |kind| error.get(kind).map(text);
     let (argument, value) = (of(ContextKind::InvalidArg), of(ContextKind::InvalidValue));
     let argument = argument.unwrap_or_default();
-    // clap reports words of the command line as text.
-    let shown = |text: &str| {
-        let word = words.iter().find(|word| word.to_string_lossy() == text);
-        word.map_or_else(|| show(text.as_bytes()), |word| word.shown())
-    };
+    let shown = |text: &str| shown_word(words, text);
     let usage = of(ContextKind::Usage).unwrap_or_default();
     let usage = usage.trim_start_matches("Usage: ").trim();
     let write = if usage.is_empty() {
@@ -108,6 +104,12 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
             format!("{at}{first}: {write}")
         }
     }
+}
+
+/// Returns a word of the command line, escaped. clap reports it as text.
+fn shown_word(words: &[OsString], text: &str) -> String {
+    let word = words.iter().find(|word| word.to_string_lossy() == text);
+    word.map_or_else(|| show(text.as_bytes()), |word| word.shown())
 }
 
 /// Formats an error of a command line that stands for a call by another name: only the mistake, with the letters of

@@ -51,7 +51,7 @@ fn numbers_that_no_superblock_has_are_set() {
 /// Changes the primary superblock alone, and its checksum.
 fn set(image: &Image, change: impl FnOnce(&mut RawSuperblock)) {
     image.edit(SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, |bytes| {
-        let mut sb = RawSuperblock::parse((&*bytes).try_into().unwrap()).unwrap();
+        let mut sb = RawSuperblock::parse(bytes).unwrap();
         change(&mut sb);
         sb.set_checksum();
         bytes.copy_from_slice(sb.bytes());
