@@ -70,6 +70,9 @@ pub(crate) fn check_resize(check: &Check<'_>, subject: &Subject<'_>) {
     if subject.core.size > geo.max_addressed_size(false) {
         tell("no mapping reaches to its size");
     }
+    if inode::file_acl(subject.raw, geo) != BlockNr(0) {
+        tell("it has a block of attributes");
+    }
     if geo.cluster_ratio > 1 {
         // The places of descriptor copies on volumes with clusters are not checked.
         return;

@@ -28,6 +28,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
         && core.flags & (inode::flags::EXTENTS | inode::flags::INDEX) == 0
         && inode::sectors(&old, &geo) == sectors
         && core.size <= geo.max_addressed_size(false)
+        && inode::file_acl(&old, &geo) == BlockNr(0)
         && place.is_some();
     let mut same = sound;
     if let Some(place) = place.filter(|_| sound) {

@@ -556,20 +556,18 @@ fn the_inode_of_reserved_descriptors_comes_back_on_volumes_with_clusters() {
     }
 }
 
-/// e2fsck finds fault with a size that no mapping reaches, of this inode as of a file.
+/// e2fsck finds fault with a size that no mapping reaches, and with a block of attributes, of this inode as of a file.
 #[test]
-fn the_inode_of_reserved_descriptors_has_a_size_that_a_mapping_reaches() {
+fn the_inode_of_reserved_descriptors_has_only_its_map() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
     let image = Image::new("16M", 1024, &[]);
-    image.change(&["sif <7> size 257765421056"]);
-    let found = check(&image.device(), &CheckOptions::default()).unwrap();
-    assert!(
-        found
-            .findings
-            .iter()
-            .any(|finding| finding.rule == Rule::ResizeInode)
-    );
-    image.mend("a size that is too large");
+    for damage in ["size 257765421056", "file_acl 2"] {
+        image.change(&[&format!("sif <7> {damage}")]);
+        let found = check(&image.device(), &CheckOptions::default()).unwrap();
+        let of_map = |finding: &extant_check::Finding| finding.rule == Rule::ResizeInode;
+        assert!(found.findings.iter().any(of_map), "{damage}");
+        image.mend(damage);
+    }
 }
 
 /// Structures of `bigalloc` volumes share clusters, so an overlap shows in the blocks alone.
