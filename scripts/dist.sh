@@ -58,10 +58,13 @@ library() {
 build() {
     local triple=$1-unknown-linux-musl out=dist/extant-$1 remote=dist/extant-remote-$1
     library "$triple"
-    RUSTFLAGS="${standard:+-C link-self-contained=no }-C target-feature=+crt-static -C link-arg=-Wl,-T,scripts/no-unwind-tables.ld" \
-        cargo-zigbuild zigbuild --profile dist -p extant-cli -p extant-remote --target "$triple" ${standard[@]+"${standard[@]}"}
+    local flags="${standard:+-C link-self-contained=no }-C target-feature=+crt-static"
+    RUSTFLAGS="$flags -C link-arg=-Wl,-T,scripts/no-unwind-tables.ld" \
+        cargo-zigbuild zigbuild --profile dist -p extant-cli --target "$triple" ${standard[@]+"${standard[@]}"}
+    RUSTFLAGS="$flags" \
+        cargo-zigbuild zigbuild --profile dist-remote -p extant-remote --target "$triple" ${standard[@]+"${standard[@]}"}
     install -D -m 755 "${CARGO_TARGET_DIR:-$target_dir}/$triple/dist/extant" "$out"
-    install -D -m 755 "${CARGO_TARGET_DIR:-$target_dir}/$triple/dist/extant-remote" "$remote"
+    install -D -m 755 "${CARGO_TARGET_DIR:-$target_dir}/$triple/dist-remote/extant-remote" "$remote"
     local size
     size=$(stat -c %s "$out")
     [ "$size" -le "$most" ] || fail "$out has $size bytes, more than $most"

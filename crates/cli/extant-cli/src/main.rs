@@ -10,7 +10,8 @@ mod survey;
 mod transfer;
 
 use crate::command_line::{habits, help, overlay, usage};
-use crate::host::own_words;
+use crate::host::{at_panic, own_words};
+use extant_cli_core::format::show::show;
 use extant_cli_core::image::{images, io_timeout, overlaid};
 use extant_cli_core::messages::advised;
 use extant_terminal::{interrupt, output};
@@ -26,12 +27,14 @@ fn main() -> ExitCode {
     output::speak_as(multicall::speaker(), advised::in_general);
     let words = multicall::args();
     own_words::keep(&words);
+    at_panic::end_with_error(usage::exit_code(&words));
     let (args, matches) = help::parse(&words).unwrap_or_else(|error| {
         if usage::is_asked_for(&error) {
             error.exit();
         }
         let habit = habits::answer(&error, &words);
-        output::complain(habit.unwrap_or_else(|| usage::line(&error, &words)));
+        let line = habit.unwrap_or_else(|| usage::line(&error, &words));
+        output::complain(show(line.as_bytes()));
         std::process::exit(usage::exit_code(&words))
     });
     if let Some(slots) = args.slots {

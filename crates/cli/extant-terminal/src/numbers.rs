@@ -49,7 +49,7 @@ pub fn size(text: &str) -> Result<u64> {
                 "t" => 4,
                 "p" => 5,
                 "e" => 6,
-                _ => bail!("unknown unit {letters}: use K, M, G or T, as in 512M"),
+                _ => bail!("unknown unit {letters}: use K, M, G, T, P or E, as in 512M"),
             };
             base.pow(power) // at most 2^60
         }
@@ -63,7 +63,11 @@ pub fn size(text: &str) -> Result<u64> {
         })?;
     let bytes = number * unit as f64;
     // 2^63 and more cannot be a size of anything.
-    ensure!(bytes < 9e18, "sizes of files are below 8E (2^63 bytes)");
+    let most = i64::MAX as f64;
+    ensure!(
+        bytes < most,
+        "{text} is too large: sizes are below 8E (2^63 bytes)"
+    );
     // Whole numbers are exact beyond what a float holds.
     Ok(digits.parse::<u64>().map_or(bytes as u64, |n| n * unit))
 }

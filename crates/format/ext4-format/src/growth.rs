@@ -238,7 +238,7 @@ fn shape(sb: &RawSuperblock, old: &Geometry, blocks: u64) -> Result<Geometry, Gr
         }
         let space = blocks - old.first_data_block;
         let Ok(groups) = u32::try_from(space.div_ceil(per)) else {
-            return refused("a volume has less than 2^32 groups");
+            return refused("a volume has fewer than 2^32 groups");
         };
         let geo = sized(sb, old, blocks, groups)?;
         let rest = space % per;
@@ -260,7 +260,7 @@ fn sized(
     let refused = |why| GrowthError::Refused(why);
     let mut sb = *sb;
     set_counts(&mut sb, old, blocks, groups).ok_or(refused(
-        "a volume has less than 2^32 inodes, and its groups have more for this size",
+        "at this size the groups would have 2^32 or more inodes",
     ))?;
     if old.features.has_sparse_super2() && groups != old.groups {
         return Err(refused(

@@ -11,15 +11,24 @@ use std::os::unix::fs::MetadataExt;
 /// fuse_server::close_on_exec();
 /// ```
 pub fn close_on_exec() {
+    let (first, last) = (3, libc::c_uint::MAX);
+    // SAFETY: no descriptor is closed, and no memory is passed; only a flag is set that this process does not use.
     // The flag has its effect or not: a program with more descriptors works, too.
-    let _ = mark(3, libc::c_uint::MAX);
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            last,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
 }
 
 /// Closes the descriptors that lie on a device (`st_dev`), except the standard ones, in every program that this process starts, or
 /// becomes, from now on. Returns how many there are.
 ///
 /// # Errors
-/// /proc is not mounted, or Linux is older than 5.11.
+/// Those of reading /proc/self/fd.
 ///
 /// ```
 /// use std::os::unix::fs::MetadataExt;
@@ -34,33 +43,24 @@ pub fn close_on_exec_of(device: u64) -> io::Result<usize> {
         let entry = entry?;
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.parse().ok());
-        let Some(number) = number.filter(|&number: &libc::c_uint| number > 2) else {
+        let Some(number) = number.filter(|&number: &libc::c_int| number > 2) else {
             continue;
         };
-        // A descriptor that is gone was that of this list.
+        // A descriptor that no longer exists is the one that read this list.
         let on_device = std::fs::metadata(entry.path()).is_ok_and(|m| m.dev() == device);
         if on_device {
-            mark(number, number)?;
+            mark_one(number)?;
             found += 1;
         }
     }
     Ok(found)
 }
 
-/// Marks a range of descriptors to be closed by exec.
-fn mark(first: libc::c_uint, last: libc::c_uint) -> io::Result<()> {
-    // SAFETY: no descriptor is closed, and no memory is passed; only a flag is set that this process does not use.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            first,
-            last,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+/// Marks a descriptor to be closed by exec.
+fn mark_one(number: libc::c_int) -> io::Result<()> {
+    // SAFETY: as above.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
     }
+    Ok(())
 }

@@ -6,6 +6,7 @@ use imago::format::gate::ImplicitOpenGate;
 use imago::qcow2::Qcow2;
 use imago::vmdk::Vmdk;
 use imago::{FormatAccess, FormatDriverBuilder, Storage, StorageOpenOptions};
+use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -66,9 +67,26 @@ impl ImplicitOpenGate<File> for OwnDirectory {
     }
 }
 
+thread_local! {
+    static IN_IMAGO: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether this thread runs the crate `imago`, which may panic on a damaged image. A program that aborts at a panic can report
+/// the damage in its panic hook.
+///
+/// ```
+/// assert!(!extant_disk::in_imago());
+/// ```
+pub fn in_imago() -> bool {
+    IN_IMAGO.get()
+}
+
 /// Runs the crate's code, which may panic on a damaged image.
 fn guarded<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+    IN_IMAGO.set(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    IN_IMAGO.set(false);
+    done.unwrap_or_else(|_| {
         let text = "the image is damaged";
         Err(io::Error::new(io::ErrorKind::InvalidData, text))
     })

@@ -35,6 +35,7 @@ mod vhd;
 mod vmdk;
 
 pub use blockdev;
+pub use by_imago::in_imago;
 pub use error::Error;
 pub use formats::{Format, decompressed_head, open, open_with, seekable};
 pub use make::{NewDisk, NewPartition, Purpose};

@@ -98,7 +98,7 @@ impl NewDisk {
         };
         if partitions.len() > most {
             return refused(format!(
-                "a disk with {scheme} has at most {most} partitions"
+                "a disk with {scheme} table has at most {most} partitions"
             ));
         }
         let mut at = ALIGN;
@@ -120,7 +120,7 @@ impl NewDisk {
             };
             if scheme == Scheme::Mbr && end / SECTOR > u64::from(u32::MAX) {
                 return refused(format!(
-                    "partition {label} ends beyond 2 TiB, where MBR has no numbers for sectors: a GPT has"
+                    "partition {label} ends beyond 2 TiB, the limit of an MBR: use a GPT"
                 ));
             }
             ranges.push(at..end);

@@ -154,8 +154,8 @@ fn read(
     Ok(Some(Read { map, content }))
 }
 
-/// Writes the bytes over the blocks of the file, and behind them to new ones. The file is not made shorter unless they are all of it,
-/// because its blocks stay.
+/// Writes the bytes over the blocks of the file, and behind them to new ones. If `exact`, sets the size to that of the
+/// bytes; otherwise only raises it, because later blocks stay.
 fn write(
     session: &mut Session<'_, '_>,
     ino: InodeNr,

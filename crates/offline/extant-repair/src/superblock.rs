@@ -13,6 +13,7 @@ use ext4_format::superblock::{
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr};
 use ext4_image::MemOverlay;
 use std::collections::BTreeSet;
+use std::io;
 
 /// First inode that is not reserved, as mke2fs and Linux have it.
 const FIRST_INO: u32 = 11;
@@ -156,8 +157,11 @@ fn logged<'d>(
         let Ok(session) = Session::new(dev, decisions, *sb, BTreeSet::new(), 0) else {
             continue;
         };
-        // A wrong guess may place the journal beyond the device.
-        let logged = journal_map::logged_superblock(&session).unwrap_or_default();
+        let logged = match journal_map::logged_superblock(&session) {
+            // A wrong guess may place the journal beyond the device.
+            Err(Error::Io(e)) if e.kind() == io::ErrorKind::UnexpectedEof => None,
+            other => other?,
+        };
         if let Some(sb) = logged.and_then(|bytes| usable(&bytes, dev.len()).ok()) {
             return Ok(Some(sb));
         }
@@ -181,7 +185,7 @@ fn bounded(mut sb: RawSuperblock) -> RawSuperblock {
 }
 
 /// Returns the superblock with the count of inodes of its groups and no surplus meta groups, if only the counts are
-/// wrong. Groups have a multiple of eight inodes, and as many as a block has bits; if only one of the two counts fits these rules, that
+/// wrong. Groups have a multiple of eight inodes, and at most as many as a block has bits; if only one of the two counts fits these rules, that
 /// one is right.
 fn recounted(mut sb: RawSuperblock) -> Option<RawSuperblock> {
     let blocks = sb

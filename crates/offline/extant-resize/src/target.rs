@@ -83,7 +83,8 @@ impl Shape {
         if !has_wide && blocks > u64::from(u32::MAX) {
             return Err(self.too_large(
                 blocks,
-                "without 64bit (see -b), it has less than 2^32 blocks",
+                has_wide,
+                "a volume without 64bit has fewer than 2^32 blocks (-b sets 64bit)",
             ));
         }
         if blocks > u64::from(u32::MAX) && self.geo.features.has_resize_inode() {
@@ -102,8 +103,8 @@ impl Shape {
             let groups = u32::try_from(space.div_ceil(per)).unwrap_or(u32::MAX);
             if groups > self.most_groups() {
                 let each = self.geo.inodes_per_group;
-                let why = format!("with {each} inodes in each group, all have less than 2^32");
-                return Err(self.too_large(blocks, &why));
+                let why = format!("fewer than 2^32 inodes fit, and each group has {each}");
+                return Err(self.too_large(blocks, has_wide, &why));
             }
             let geo = self.sized(&mut sb, blocks, groups)?;
             let rest = space % per;
@@ -141,7 +142,7 @@ impl Shape {
     }
 
     /// Returns the error of a volume of `blocks` blocks, which breaks a limit of the format.
-    fn too_large(&self, blocks: u64, why: &str) -> Error {
+    fn too_large(&self, blocks: u64, has_wide: bool, why: &str) -> Error {
         let Geometry {
             block_size,
             blocks_per_group,
@@ -150,7 +151,7 @@ impl Shape {
         } = self.geo;
         let grouped = u64::from(self.most_groups()) * u64::from(blocks_per_group);
         let mut most = grouped.saturating_add(first_data_block);
-        if !self.geo.features.has_64bit() {
+        if !has_wide {
             most = most.min(u32::MAX.into());
         }
         let bytes = |blocks: u64| blocks.saturating_mul(block_size.into());
@@ -163,9 +164,9 @@ impl Shape {
 
     fn sized(&self, sb: &mut RawSuperblock, blocks: u64, groups: u32) -> Result<Geometry, Error> {
         let old = &self.geo;
-        set_counts(sb, old, blocks, groups)
-            .ok_or_else(|| self.too_large(blocks, "it has less than 2^32 inodes"))?;
         let wide = sb.feature_incompat.get() & Incompat::SIXTY_FOUR_BIT.bits() != 0;
+        set_counts(sb, old, blocks, groups)
+            .ok_or_else(|| self.too_large(blocks, wide, "a volume has fewer than 2^32 inodes"))?;
         let size = if wide {
             u32::from(sb.desc_size.get().max(64))
         } else {

@@ -88,13 +88,16 @@ impl Layers {
         };
         let options = rules.options;
         let inode = self.inode_mut(number);
+        if inode.file_type() != FileType::Regular {
+            return Err(MkfsError::Options(change.not_a_file()));
+        }
         if let Some(uid) = change.uid {
             inode.uid = options.uid.unwrap_or_else(|| options.uid_map.map(uid));
         }
         if let Some(gid) = change.gid {
             inode.gid = options.gid.unwrap_or_else(|| options.gid_map.map(gid));
         }
-        if let Some(time) = change.time {
+        if let Some(time) = change.time.map(|time| rules.clamp(time)) {
             (inode.atime, inode.mtime, inode.ctime) = (time, time, time);
         }
         let bits = inode.file_type().mode_bits();

@@ -180,7 +180,7 @@ impl Default for MkfsOptions {
     }
 }
 
-/// Features of new volumes. Others need structures that this crate does not make.
+/// Features that mkfs can give to a new volume. Others need structures that this crate does not make.
 const MADE: Features = Features {
     compat: Compat::HAS_JOURNAL
         .union(Compat::EXT_ATTR)

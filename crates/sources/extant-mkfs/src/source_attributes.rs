@@ -36,7 +36,7 @@ impl AttributeRules<'_> {
         Ok(())
     }
 
-    fn clamp(&self, time: Timestamp) -> Timestamp {
+    pub(super) fn clamp(&self, time: Timestamp) -> Timestamp {
         match self.options.source_date_epoch {
             Some(epoch) if time.secs() >= epoch => Timestamp::new(epoch, 0),
             _ => time,

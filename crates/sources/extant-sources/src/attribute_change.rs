@@ -33,6 +33,15 @@ impl AttributeChange {
         let path = crate::error::show(&self.path);
         format!("{}: {path}: {NO_DATA}", self.line)
     }
+
+    /// Returns why the change cannot be made to an object of another type.
+    pub fn not_a_file(&self) -> String {
+        let path = crate::error::show(&self.path);
+        format!(
+            "{}: {path}: not a regular file in the earlier sources",
+            self.line
+        )
+    }
 }
 
 const NO_DATA: &str =

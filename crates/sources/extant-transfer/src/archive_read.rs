@@ -466,18 +466,21 @@ impl Reader<'_> {
             ensure!(change.optional, "{}", change.missing());
             return Ok(());
         };
+        ensure!(meta.kind == FileType::Regular, "{}", change.not_a_file());
         // The rules change new attributes, and keep the present ones.
         let new = self.rules.adjust(Meta {
             mode: change.mode.unwrap_or(meta.mode),
             uid: change.uid.unwrap_or(meta.uid),
             gid: change.gid.unwrap_or(meta.gid),
+            atime: change.time.unwrap_or(meta.atime),
+            mtime: change.time.unwrap_or(meta.mtime),
             ..meta.clone()
         });
         meta.mode = change.mode.map_or(meta.mode, |_| new.mode);
         meta.uid = change.uid.map_or(meta.uid, |_| new.uid);
         meta.gid = change.gid.map_or(meta.gid, |_| new.gid);
-        if let Some(time) = change.time {
-            (meta.atime, meta.mtime) = (time, time);
+        if change.time.is_some() {
+            (meta.atime, meta.mtime) = (new.atime, new.mtime);
         }
         let xattrs = Vec::new();
         self.keep(&path, &Item { meta, xattrs })

@@ -1,7 +1,7 @@
 //! The present content of a device or file, for a warning before it is overwritten.
 
 use super::store;
-use crate::format::show::ShowPath;
+use crate::format::show::{HostPath, ShowPath};
 use crate::image::streams::is_pipe;
 use crate::messages::advised::advised;
 use anyhow::{Context, Result, bail};
@@ -152,8 +152,8 @@ pub fn is_disk(image: &Path) -> bool {
 pub fn first_partition(image: &Path) -> Option<u32> {
     let (table, size) = store::table(image).ok()??;
     let held = |p: &&Partition| {
-        let address = format!("{}@p{}", image.display(), p.number);
-        p.range(size).is_ok() && matches!(content(Path::new(&address)), Ok(Some(_)))
+        let address = HostPath::from(image).partition(p.number);
+        p.range(size).is_ok() && matches!(content(address.path()), Ok(Some(_)))
     };
     let first = table.partitions.iter().find(held);
     first.or(table.partitions.first()).map(|p| p.number)

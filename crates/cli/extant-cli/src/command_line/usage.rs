@@ -3,7 +3,7 @@
 use crate::command_line::help::takes_next_word;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use extant_cli_core::address::Location;
-use extant_cli_core::format::show::{ShowPath, show};
+use extant_cli_core::format::show::show;
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::Path;
@@ -108,8 +108,18 @@ pub fn line(error: &clap::Error, words: &[OsString]) -> String {
 
 /// Returns a word of the command line, escaped. clap reports it as text.
 fn shown_word(words: &[OsString], text: &str) -> String {
-    let word = words.iter().find(|word| word.to_string_lossy() == text);
-    word.map_or_else(|| show(text.as_bytes()), |word| word.shown())
+    let bytes = words.iter().map(|word| word.as_encoded_bytes());
+    // The value of an option may follow a `=`.
+    let values = bytes.flat_map(|word| {
+        let value = word
+            .iter()
+            .position(|&b| b == b'=')
+            .map(|at| &word[at + 1..]);
+        [Some(word), value].into_iter().flatten()
+    });
+    let text = text.as_bytes();
+    let same = |word: &&[u8]| String::from_utf8_lossy(word).as_bytes() == text;
+    show(values.into_iter().find(same).unwrap_or(text))
 }
 
 /// Formats an error of a command line that stands for a call by another name: only the mistake, with the letters of

@@ -6,7 +6,7 @@ use extant::VolumeOptions;
 use extant::scratch::{self, Changes};
 use extant_check::{CheckOptions, Finding, Report, Rule, Severity};
 use extant_cli_core::address::Rooted;
-use extant_cli_core::format::show::{ShowPath, base64_if_odd, count, exact, show};
+use extant_cli_core::format::show::{HostPath, ShowPath, base64_if_odd, count, exact, show};
 use extant_cli_core::image::advice::about_disk;
 use extant_cli_core::image::rate_limit::PacedDevice;
 use extant_cli_core::image::{identity, images, overlaid, store, verity};
@@ -88,7 +88,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Checked<'r> {
-    image: String,
+    image: HostPath,
     clean: bool,
     faults: u64,
     notes: u64,
@@ -183,7 +183,7 @@ fn check(args: &Args, image: &Path) -> Result<Report> {
     drop(shown);
     if args.json {
         output::json(&Checked {
-            image: image.display().to_string(),
+            image: HostPath::from(image),
             clean: report.is_clean(),
             faults: report.faults,
             notes: report.notes,

@@ -8,7 +8,7 @@ use ext4_format::InodeNr;
 use extant_check::inspect::{Inspector, Request, Value};
 use extant_cli_core::address::Rooted;
 use extant_cli_core::format::clock;
-use extant_cli_core::format::show::{ShowPath, count, show};
+use extant_cli_core::format::show::{HostPath, ShowPath, count, show};
 use extant_cli_core::image::in_place;
 use extant_cli_core::mounts::online_files::MountedPath;
 use extant_terminal::progress::Progress;
@@ -88,7 +88,7 @@ impl From<&Fragments> for Counted {
 
 #[derive(Serialize)]
 struct Defragmented {
-    image: String,
+    image: HostPath,
     before: Counted,
     after: Option<Counted>,
     moved: u64,
@@ -184,7 +184,7 @@ fn tell(
 ) -> Result<()> {
     if args.json {
         return output::json(&Defragmented {
-            image: args.image.0.image.display().to_string(),
+            image: HostPath::from(args.image.0.image.as_path()),
             before: before.into(),
             after: after.map(Counted::from),
             moved,

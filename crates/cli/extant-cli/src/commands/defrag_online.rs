@@ -1,7 +1,7 @@
 //! `extant defrag` of files on a mount.
 
 use anyhow::{Result, bail};
-use extant_cli_core::format::show::{ShowPath, count};
+use extant_cli_core::format::show::{HostPath, ShowPath, count};
 use extant_cli_core::mounts::online_files::{Met, MountedPath};
 use extant_fuse::control::Fragments;
 use extant_terminal::output;
@@ -34,8 +34,8 @@ impl Counted {
 
 #[derive(Serialize)]
 struct Defragmented {
-    path: String,
-    mount: String,
+    path: HostPath,
+    mount: HostPath,
     before: Counted,
     after: Option<Counted>,
     moved_files: u64,
@@ -80,8 +80,8 @@ pub fn run(mut place: MountedPath, dry_run: bool, json: bool) -> Result<()> {
     progress.done();
     worst.sort_by_key(|(found, _)| std::cmp::Reverse(found.extents));
     let done = Defragmented {
-        path: place.path.display().to_string(),
-        mount: place.mount().display().to_string(),
+        path: HostPath::from(place.path.as_path()),
+        mount: HostPath::from(place.mount()),
         before,
         after: (!dry_run).then_some(after),
         moved_files,

@@ -53,7 +53,7 @@ pub struct Args {
     /// Free space to leave in a file system whose size depends on its content
     #[arg(long, value_name = "PERCENT%", value_parser = mkfs::percent)]
     free: Option<f64>,
-    /// GUID of the disk, from which all other IDs are derived; the number of a disk with an MBR is its beginning
+    /// GUID of the disk, from which all other IDs are derived; an MBR has its first 32 bits as disk signature
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<Uuid>,
     /// Overwrite a file that holds data
@@ -151,6 +151,7 @@ fn all_wanted(args: &Args) -> Result<Vec<WantedPart>> {
     for (label, source) in &args.from {
         let mut named = all.iter_mut().filter(|wanted| wanted.label == *label);
         let (Some(one), None) = (named.next(), named.next()) else {
+            let label = show(label.as_bytes());
             bail!("--from {label}=: one partition of --ext4 must have this label");
         };
         one.sources.push(source.clone());

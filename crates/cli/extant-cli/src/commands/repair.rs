@@ -5,7 +5,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use blockdev::BlockDevice;
 use extant_cli_core::address::Rooted;
 use extant_cli_core::format::clock;
-use extant_cli_core::format::show::{ShowPath, count, show};
+use extant_cli_core::format::show::{HostPath, ShowPath, count, show};
 use extant_cli_core::image::advice::about_disk;
 use extant_cli_core::image::in_place;
 use extant_cli_core::messages::advised::advised;
@@ -81,7 +81,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Repaired {
-    image: String,
+    image: HostPath,
     clean: bool,
     written: bool,
     mends: Vec<Mended>,
@@ -230,7 +230,7 @@ fn planned(
 fn tell(args: &Args, name: &str, plan: &Plan, written: bool) -> Result<()> {
     if args.json {
         return output::json(&Repaired {
-            image: args.image.0.image.display().to_string(),
+            image: HostPath::from(args.image.0.image.as_path()),
             clean: plan.after.is_clean(),
             written,
             mends: plan.mends.iter().map(Mended::from).collect(),

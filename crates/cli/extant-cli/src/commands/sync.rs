@@ -32,7 +32,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let mounted = Mounted::at(&args.dir)?;
     if !args.command.is_empty() {
-        let_go(&mounted)?;
+        release_inherited_files(&mounted)?;
     }
     let mut client = mounted.client()?;
     let progress = Progress::wait(&format!("{}: writing", mounted.name()));
@@ -59,10 +59,14 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Releases the files of the mount that this process inherited. To close one, the kernel writes its dirty pages back, which waits for
 /// the end of the freeze. So a COMMAND that has such a file open might never end, and neither would the freeze.
-fn let_go(mounted: &Mounted) -> Result<()> {
+fn release_inherited_files(mounted: &Mounted) -> Result<()> {
     let device = mounted.dir().metadata().with_context(|| mounted.name())?;
     let device = device.dev();
-    for (number, name) in [(1, "standard output"), (2, "standard error")] {
+    for (number, name) in [
+        (0, "standard input"),
+        (1, "standard output"),
+        (2, "standard error"),
+    ] {
         let file = std::fs::metadata(format!("/proc/self/fd/{number}"));
         if file.is_ok_and(|file| file.is_file() && file.dev() == device) {
             bail!(

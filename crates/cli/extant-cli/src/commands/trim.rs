@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use extant_cli_core::address::{Rooted, schemes};
-use extant_cli_core::format::show::{ShowPath, count};
+use extant_cli_core::format::show::{HostPath, ShowPath, count};
 use extant_cli_core::image::in_place;
 use extant_terminal::numbers::human;
 use extant_terminal::output;
@@ -37,7 +37,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Trimmed {
-    image: String,
+    image: HostPath,
     written: bool,
     free_bytes: u64,
     runs: u64,
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
     let returned = before.saturating_sub(taken(image)?);
     if args.json {
         return output::json(&Trimmed {
-            image: args.image.0.image.display().to_string(),
+            image: HostPath::from(args.image.0.image.as_path()),
             written: !args.dry_run,
             free_bytes: free.bytes(),
             runs: freed.runs,

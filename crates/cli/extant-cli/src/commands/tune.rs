@@ -4,7 +4,7 @@ use super::inspect;
 use anyhow::{Context, Result, bail};
 use extant_cli_core::address::Rooted;
 use extant_cli_core::format::clock;
-use extant_cli_core::format::show::{ShowPath, count, show};
+use extant_cli_core::format::show::{HostPath, ShowPath, count, show};
 use extant_cli_core::format::tune_values as values;
 use extant_cli_core::image::advice::about_disk;
 use extant_cli_core::image::in_place;
@@ -105,7 +105,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Tuned {
-    image: String,
+    image: HostPath,
     written: bool,
     changes: Vec<Changed>,
     features: Vec<String>,
@@ -114,7 +114,7 @@ struct Tuned {
 
 #[derive(Serialize)]
 struct Resized {
-    image: String,
+    image: HostPath,
     written: bool,
     changes: Vec<Changed>,
     moved: u64,
@@ -208,7 +208,7 @@ fn inode_size(args: &Args, bytes: u16, now: i64) -> Result<()> {
             text,
         };
         return output::json(&Resized {
-            image: args.image.0.image.display().to_string(),
+            image: HostPath::from(args.image.0.image.as_path()),
             written,
             changes: (!plan.is_empty()).then_some(changed).into_iter().collect(),
             moved: plan.moved,
@@ -265,7 +265,7 @@ impl Writing<'_> {
                 text: change.text.clone(),
             });
             return output::json(&Tuned {
-                image: self.image.0.image.display().to_string(),
+                image: HostPath::from(self.image.0.image.as_path()),
                 written,
                 changes: changes.collect(),
                 features: plan.after.names(),

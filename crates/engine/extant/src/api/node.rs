@@ -564,6 +564,9 @@ impl Node {
     /// assert_eq!(file.metadata()?.mode() & 0o7777, 0o755);
     /// # Ok::<(), extant::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) for an immutable file, and for an append-only one with such bits.
     pub fn strip_privileges(&self, who: &Credentials) -> Result<bool> {
         self.engine()?.inodes.strip_privileges(who, &self.inode)
     }

@@ -401,7 +401,7 @@ impl Inodes {
         let executes = |mode: u16| mode & 0o010 != 0;
         let set_gid = |mode| if foreign || executes(mode) { 0o2000 } else { 0 };
         let bits = |mode| 0o4000 | set_gid(mode);
-        // As in Linux, the write fails for which these files would have to lose their privileges.
+        // As in Linux, a write fails if it would remove privileges of an immutable or append-only file.
         let mode = inode.owner_and_mode().2;
         let keeps_mode = inode.has_flag(flags::APPEND) && mode & bits(mode) != 0;
         if keeps_mode || inode.has_flag(flags::IMMUTABLE) {

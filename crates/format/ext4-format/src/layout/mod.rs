@@ -66,8 +66,7 @@ pub struct Layout {
 /// only if layouts fail before their groups take much memory.
 const MAX_SMALL_GROUPS: u32 = 1 << 20;
 
-const MANY_GROUPS: &str =
-    "2^32 or more inodes, of which each group has some: larger blocks (-b) make fewer groups";
+const MANY_GROUPS: &str = "2^32 or more inodes: larger blocks (-b) make fewer groups";
 const MANY_INODES: &str = "inodes that fill their groups: smaller inodes (-I), fewer inodes (-N) or more bytes per inode (-i) \
                            leave room";
 const CROWDED: &str =

@@ -1,7 +1,7 @@
 //! New hashes of attributes whose values are in inodes, after the seed of the values' hashes changed.
 
 use super::{
-    END_LEN, ENTRY_LEN, HEADER_LEN, INODE_HEADER_LEN, RawEntry, RawHeader, entry_hash,
+    END_LEN, ENTRY_LEN, HEADER_LEN, INODE_HEADER_LEN, MAGIC, RawEntry, RawHeader, entry_hash,
     has_inode_area, pad4,
 };
 use crate::types::InodeNr;
@@ -23,6 +23,9 @@ pub fn rehash_in_block(block: &mut [u8], hashes: impl Fn(InodeNr) -> Option<[u32
     let Some((head, body)) = block.split_at_mut_checked(HEADER_LEN) else {
         return false;
     };
+    if !matches!(RawHeader::ref_from_prefix(head), Ok((header, _)) if header.magic == MAGIC) {
+        return false;
+    }
     let (changed, hash) = rehash(body, hashes);
     // A block whose hash is 0 is not shared, and stays so.
     if changed

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use blockdev::{Access, BlockDevice};
 use ext4_format::inode::InodeCore;
 use extant_cli_core::address::Rooted;
-use extant_cli_core::format::show::{JsonPath, ShowPath, count, show, type_letter};
+use extant_cli_core::format::show::{HostPath, JsonPath, ShowPath, count, show, type_letter};
 use extant_cli_core::format::times;
 use extant_cli_core::image::advice::no_disk;
 use extant_cli_core::image::{identity, store};
@@ -64,7 +64,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct Rescued {
-    image: String,
+    image: HostPath,
     notes: Vec<String>,
     found: Vec<Item>,
     copied: Option<u64>,
@@ -222,7 +222,7 @@ fn tell(args: &Args, name: &str, rescue: &Rescue<'_>, copied: Option<copy::Copie
             attributes: rescue.attributes(found).map(Attributes::from),
         });
         return output::json(&Rescued {
-            image: args.image.0.image.display().to_string(),
+            image: HostPath::from(args.image.0.image.as_path()),
             notes: rescue.notes().to_vec(),
             found: items.collect(),
             copied: files,

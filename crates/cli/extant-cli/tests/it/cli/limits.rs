@@ -16,9 +16,9 @@ fn sizes_beyond_a_limit_name_the_limit() {
         );
     }
     for (size, part) in [
-        ("9E", "sizes of files are below 8E"),
-        ("16E", "sizes of files are below 8E"),
-        ("99999999999999999999", "sizes of files are below 8E"),
+        ("9E", "sizes are below 8E"),
+        ("16E", "sizes are below 8E"),
+        ("99999999999999999999", "sizes are below 8E"),
     ] {
         let said = s.run(&["resize", "%", size]).stderr;
         assert!(said.contains(part), "{size}: {said}");
@@ -36,7 +36,7 @@ fn sizes_beyond_a_limit_name_the_limit() {
     }
 }
 
-/// Of a limit, the largest size that fits is in the message: it is accepted, and one group more is not.
+/// The message of a limit has the largest size.
 #[test]
 fn the_size_in_the_message_is_the_largest() {
     let Some(s) = Scratch::mke2fs("16M", &["-t", "ext2", "-b", "1024", "-O", "^resize_inode"])

@@ -154,3 +154,44 @@ fn a_manifest_changes_files_of_earlier_sources() {
         assert!(said.contains(part), "{said}");
     }
 }
+
+#[test]
+fn a_manifest_changes_only_files_and_obeys_the_latest_time() {
+    let Some(s) = Scratch::ext4() else { return };
+    fs::create_dir_all(s.host("rootfs/etc")).unwrap();
+    fs::write(s.host("rootfs/file"), "hello\n").unwrap();
+    for path in ["./etc", "."] {
+        fs::write(
+            s.host("list"),
+            format!("#mtree\n{path} type=file mode=600\n"),
+        )
+        .unwrap();
+        for line in [
+            &[
+                "mkfs", "-qF", "new.img", "--from", "rootfs", "--from", "list",
+            ][..],
+            &["import", "disk.img", "rootfs", "list"],
+        ] {
+            let (code, said) = run_there(&s, line);
+            assert_eq!(code, Some(1), "{line:?}: {said}");
+            assert!(said.contains("not a regular file"), "{said}");
+        }
+    }
+    fs::write(s.host("list"), "#mtree\n./file time=5000\n").unwrap();
+    let mkfs = "mkfs -qF new.img --from rootfs --from list";
+    let import = "import disk.img rootfs list";
+    for (image, line) in [("new.img", mkfs), ("disk.img", import)] {
+        let ran = Command::new(env!("CARGO_BIN_EXE_extant"))
+            .args(line.split(' '))
+            .env("SOURCE_DATE_EPOCH", "1000")
+            .current_dir(s.dir.path())
+            .status();
+        assert!(ran.unwrap().success());
+        let facts = s.ok(&[
+            "stat",
+            "--json",
+            &format!("{}:/file", s.host(image).display()),
+        ]);
+        assert!(!facts.contains("01:23:20"), "{facts}");
+    }
+}

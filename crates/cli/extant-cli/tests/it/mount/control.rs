@@ -147,6 +147,7 @@ fn a_frozen_mount_has_no_files_open_in_the_command() {
                  $E sync $D -- sh -c 'cat <&7; readlink /proc/$$/fd/* /proc/$PPID/fd/* | grep -c \"^$0\" || true' $D
                  ! $E sync $D -- echo lost >$D/out 2>err; sed s:.*mnt:mnt: err
                  ! $E sync $D -- true 2>$D/err
+                 ! $E sync $D -- cat <$D/log 2>err; sed 's,.*mnt: ,,' err
                  $E sync $D -- sh -c 'echo during >>$0/log & sleep 0.2' $D
                  echo after >&8; sort $D/log",
                 dir = mounted.dir().display(),
@@ -155,7 +156,8 @@ fn a_frozen_mount_has_no_files_open_in_the_command() {
         assert_eq!(
             text,
             "x\n0\nmnt: standard output is a file of this mount, which is frozen while the command runs: \
-             redirect it to a file elsewhere\nafter\nbefore\nduring\n"
+             redirect it to a file elsewhere\nstandard input is a file of this mount, which is frozen while the command \
+             runs: redirect it to a file elsewhere\nafter\nbefore\nduring\n"
         );
         mounted.unmount();
     });
