@@ -11,7 +11,8 @@ fn sizes_beyond_a_limit_name_the_limit() {
     for size in ["99999T", "17T", "16P"] {
         let said = s.fails(&["resize", "%", size]);
         assert!(
-            said.contains("bytes are too many: with ") && said.contains("at most "),
+            said.contains("bytes are too many: fewer than 2^32 inodes fit")
+                && said.contains("at most "),
             "{size}: {said}"
         );
     }

@@ -177,8 +177,8 @@ fn stress_ng() {
            if [ $(echo $pids | wc -w) = 4 ]; then for p in $pids; do wait $p || exit 1; done; pids=; fi
          done
          for p in $pids; do wait $p || exit 1; done
-         # A process that is ended leaves files. After a change of their flags the kernel shows their ctime of before.
-         rm -rf inode-flags"
+         # A process that is ended leaves files, with their flags. After a change of the flags the kernel shows the ctime of before.
+         chattr -R -ia inode-flags; rm -rf inode-flags"
     );
     judge(&["stress-ng"], "512M", &text);
 }

@@ -87,7 +87,7 @@ pub(super) const TABLE: &[Row] = &[
     (
         "disk new.img --ext4 root=disk.img:min",
         2,
-        "disk: --ext4 root=disk.img:min: unknown unit min: use K, M, G or T, as in 512M",
+        "disk: --ext4 root=disk.img:min: unknown unit min: use K, M, G, T, P or E, as in 512M",
     ),
     (
         "ls",
@@ -157,7 +157,7 @@ pub(super) const TABLE: &[Row] = &[
     (
         "mkfs new.img --size 5X",
         2,
-        "mkfs: --size 5X: unknown unit x: use K, M, G or T, as in 512M",
+        "mkfs: --size 5X: unknown unit x: use K, M, G, T, P or E, as in 512M",
     ),
     (
         "mkfs new.img --size 8M -m five",
@@ -192,7 +192,7 @@ pub(super) const TABLE: &[Row] = &[
     (
         "mkfs new.img --size lots",
         2,
-        "mkfs: --size lots: unknown unit lots: use K, M, G or T, as in 512M",
+        "mkfs: --size lots: unknown unit lots: use K, M, G, T, P or E, as in 512M",
     ),
     (
         "mkfs new.img --from dir --free 200%",
