@@ -29,7 +29,7 @@ pub fn interruptible<R: Send>(
             made
         });
         let Ok(worker) = started else {
-            let made = py.detach(&take);
+            let made = py.detach(take);
             py.check_signals()?;
             return made.ok_or_else(panicked);
         };
