@@ -86,6 +86,17 @@ try() {
     ${run[@]+"${run[@]}"} "$2" cp "$work/tree/a/b/file" "$work/image:/copy"
     [ "$(${run[@]+"${run[@]}"} "$2" cat "$work/image:/copy")" = text ] || fail "$2 does not read what it wrote"
     e2fsck -fn "$work/image" >/dev/null 2>&1 || fail "e2fsck finds fault with what $2 wrote"
+    # A damaged image of a format that a library reads ends with an error, although a panic cannot be caught here.
+    ${run[@]+"${run[@]}"} "$2" mkfs "$work/image.qcow2" --from "$work/tree" >/dev/null
+    local at code clusters
+    clusters=$(seq 65536 65536 $(($(stat -c %s "$work/image.qcow2") - 1)))
+    for at in $(seq 0 4 100) $clusters; do
+        cp "$work/image.qcow2" "$work/damaged.qcow2"
+        printf '\377\377\377\377\377\377\377\377' | dd of="$work/damaged.qcow2" bs=1 seek="$at" conv=notrunc status=none
+        code=0
+        timeout 60 ${run[@]+"${run[@]}"} "$2" cat "$work/damaged.qcow2:/a/b/file" >/dev/null 2>&1 || code=$?
+        [ "$code" -lt 124 ] || fail "$2 ends with $code, for an image that is damaged at $at"
+    done
     objects=file+objects://$work/objects
     # Only this architecture's programs start each other.
     if [ -z "${run[*]}" ]; then

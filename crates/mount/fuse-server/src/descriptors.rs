@@ -28,7 +28,7 @@ pub fn close_on_exec() {
 /// becomes, from now on. Returns how many there are.
 ///
 /// # Errors
-/// Those of reading /proc/self/fd.
+/// Errors of reading /proc/self/fd.
 ///
 /// ```
 /// use std::os::unix::fs::MetadataExt;
