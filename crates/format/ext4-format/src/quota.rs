@@ -653,12 +653,8 @@ mod tests {
         file.records.get_mut(&1).unwrap().block_limits = [100, 50];
         let mut sums = QuotaSums::default();
         sums.counted[0] = BTreeMap::from([(2, of(2048, 2)), (9, of(1, 1))]);
-        let changed: Vec<u32> = file
-            .set_use(QuotaKind::User, &sums)
-            .iter()
-            .map(|(id, _)| *id)
-            .collect();
-        assert_eq!(changed, [1, 9]);
+        let changed = file.set_use(QuotaKind::User, &sums);
+        assert_eq!(changed.iter().map(|c| c.0).collect::<Vec<_>>(), [1, 9]);
         assert_eq!(file.records[&1].block_limits, [100, 50]);
         assert_eq!(file.records[&1].used, QuotaUse::default());
         assert!(file.set_use(QuotaKind::User, &sums).is_empty());
