@@ -16,7 +16,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 ///     }
 /// };
 /// std::thread::scope(|scope| {
-///     blockdev::start_threads(scope, 1..4, |_| work());
+///     extant_blockdev::start_threads(scope, 1..4, |_| work());
 ///     work();
 /// });
 /// assert_eq!(done.into_inner(), 100);
