@@ -29,9 +29,11 @@ pub(crate) fn check(
         return Ok(());
     }
     if ino.0 == 0 || other {
-        findings.add(Rule::Journal, FindingPlace::default(), || {
-            "it is on another device, which is not here".into()
-        });
+        if !options.external_journal {
+            findings.add(Rule::Journal, FindingPlace::default(), || {
+                "it is on another device, which is not here".into()
+            });
+        }
         return Ok(());
     }
     let runs = match runs(volume, ino) {

@@ -16,6 +16,8 @@ pub struct CheckOptions {
     /// Whether an image whose journal was not replayed is seen as it will be after that. Nothing is written.
     /// Otherwise the image is checked without a replay.
     pub replay: bool,
+    /// Whether a journal on another device is known to be there. It is not checked; otherwise it counts as missing.
+    pub external_journal: bool,
 }
 
 impl Default for CheckOptions {
@@ -24,6 +26,7 @@ impl Default for CheckOptions {
             threads: 0,
             max_findings: 1000,
             replay: true,
+            external_journal: false,
         }
     }
 }

@@ -162,6 +162,7 @@ fn check(args: &Args, image: &Path) -> Result<Report> {
         threads,
         max_findings: args.max,
         replay: !images::journals_are_left(),
+        external_journal: args.journal_elsewhere,
     };
     let shown = ShownSteps::new(&name, args.progress_fd)?;
     let tell = |step| shown.tell(step);
@@ -172,13 +173,6 @@ fn check(args: &Args, image: &Path) -> Result<Report> {
     {
         let after = extant_check::check_telling(&replayed, &options, &tell);
         report = after_replay(report, after.with_context(|| name.clone())?);
-    }
-    if args.journal_elsewhere {
-        let before = report.findings.len();
-        let elsewhere = |f: &Finding| f.rule == Rule::Journal && f.place.inode.is_none();
-        report.findings.retain(|finding| !elsewhere(finding));
-        let removed = before - report.findings.len();
-        report.faults = report.faults.saturating_sub(removed as u64);
     }
     drop(shown);
     if args.json {
