@@ -2,6 +2,7 @@
 
 use crate::cursor::Cursor;
 use crate::error::Error;
+use crate::mbr;
 use crate::partition::Scheme;
 use blockdev::BlockDevice;
 use gpt::disk::LogicalBlockSize;
@@ -210,27 +211,17 @@ impl NewDisk {
 
     /// Writes the first sector, and zeros where the headers of a GPT would be.
     fn write_mbr(&self, device: &dyn BlockDevice) -> Result<(), Error> {
-        let mut sector = [0; SECTOR as usize];
-        let places = sector[446..510].chunks_exact_mut(16);
-        for ((entry, partition), range) in places.zip(&self.partitions).zip(&self.ranges) {
+        let entry = |(partition, range): (&NewPartition, &Range<u64>)| {
             let kind = match partition.purpose {
                 Purpose::EfiSystem => 0xef,
                 Purpose::Linux => 0x83,
             };
             // The constructor has checked both numbers.
             let numbers = [range.start, range.end - range.start].map(|at| (at / SECTOR) as u32);
-            // Cylinders, heads and sectors have the values for disks that are too large for them.
-            let head = [0, 0xfe, 0xff, 0xff, kind, 0xfe, 0xff, 0xff];
-            let bytes = head
-                .into_iter()
-                .chain(numbers.into_iter().flat_map(u32::to_le_bytes));
-            entry
-                .iter_mut()
-                .zip(bytes)
-                .for_each(|(to, from)| *to = from);
-        }
-        sector[440..444].copy_from_slice(&self.signature().to_le_bytes());
-        sector[510..].copy_from_slice(&[0x55, 0xaa]);
+            (kind, numbers)
+        };
+        let entries = self.partitions.iter().zip(&self.ranges).map(entry);
+        let sector = mbr::encode(self.signature(), entries);
         let zeros = [0; SECTOR as usize];
         device.write_at(device.len() / SECTOR * SECTOR - SECTOR, &zeros)?;
         device.write_at(SECTOR, &zeros)?;

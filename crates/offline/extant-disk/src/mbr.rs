@@ -31,12 +31,32 @@ struct Entry {
     sectors: u64,
 }
 
+/// Places of the disk signature, the four entries, and the mark of an MBR in its sector.
+const SIGNATURE_AT: usize = 440;
+const ENTRIES_AT: [usize; 4] = [446, 462, 478, 494];
+const MARK_AT: usize = 510;
+const MARK: [u8; 2] = [0x55, 0xaa];
+
+/// Returns the first sector of a disk with an MBR of these partitions: their types, first sectors and lengths in sectors.
+pub fn encode(signature: u32, partitions: impl Iterator<Item = (u8, [u32; 2])>) -> [u8; 512] {
+    let mut sector = [0; 512];
+    for (at, (kind, [start, sectors])) in ENTRIES_AT.into_iter().zip(partitions) {
+        // Cylinders, heads and sectors have the values for disks that are too large for them.
+        sector[at..at + 8].copy_from_slice(&[0, 0xfe, 0xff, 0xff, kind, 0xfe, 0xff, 0xff]);
+        sector[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        sector[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
+    }
+    sector[SIGNATURE_AT..SIGNATURE_AT + 4].copy_from_slice(&signature.to_le_bytes());
+    sector[MARK_AT..].copy_from_slice(&MARK);
+    sector
+}
+
 /// Returns the four entries of a sector with the signature of an MBR.
 fn entries(sector: &[u8; 512]) -> Option<[Entry; 4]> {
-    if sector[510..] != [0x55, 0xaa] {
+    if sector[MARK_AT..] != MARK {
         return None;
     }
-    Some([446, 462, 478, 494].map(|at| {
+    Some(ENTRIES_AT.map(|at| {
         // All offsets are within the sector.
         let number = |at: usize| {
             let bytes = [sector[at], sector[at + 1], sector[at + 2], sector[at + 3]];
