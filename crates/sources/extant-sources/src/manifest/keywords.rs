@@ -179,7 +179,6 @@ impl Keywords {
             b"file" => {
                 let file = self.contents(place)?;
                 let bad = |what: &dyn std::fmt::Display| format!("{}: {what}", file.display());
-                let is_missing = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
                 let contents = self.get("contents").is_some();
                 match std::fs::metadata(&file) {
                     Ok(meta) if !meta.is_file() => return Err(bad(&"is not a regular file")),
@@ -196,21 +195,15 @@ impl Keywords {
                         };
                         ArchiveKind::File { size, stretches }
                     }
-                    Err(e) if is_missing(&e) && contents && self.get("optional").is_some() => {
-                        return Ok(None);
-                    }
+                    Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(bad(&e)),
+                    Err(_) if contents && self.get("optional").is_some() => return Ok(None),
+                    Err(_) if contents => return Err(bad(&"no such file")),
                     // An empty file needs no data.
-                    Err(e) if is_missing(&e) && !contents && self.get("size") == Some(b"0") => {
-                        ArchiveKind::File {
-                            size: 0,
-                            stretches: Vec::new(),
-                        }
-                    }
-                    Err(e) if is_missing(&e) && !contents => {
-                        return self.change(place).map(LineEntry::Change).map(Some);
-                    }
-                    Err(e) if is_missing(&e) => return Err(bad(&"no such file")),
-                    Err(e) => return Err(bad(&e)),
+                    Err(_) if self.get("size") == Some(b"0") => ArchiveKind::File {
+                        size: 0,
+                        stretches: Vec::new(),
+                    },
+                    Err(_) => return self.change(place).map(LineEntry::Change).map(Some),
                 }
             }
             b"dir" => ArchiveKind::Directory,
