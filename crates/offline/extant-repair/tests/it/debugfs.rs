@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub const NOW: u32 = 1_700_000_000;
+/// Features of an image without checksums.
+pub const WITHOUT_CHECKSUMS: &str = "^metadata_csum,^metadata_csum_seed,^uninit_bg";
 
 /// Image file in a temporary directory.
 pub struct Image {

@@ -1,6 +1,6 @@
 //! Extent trees whose headers cannot be: the repair keeps the files that e2fsck keeps.
 
-use crate::it::debugfs::Image;
+use crate::it::debugfs::{Image, WITHOUT_CHECKSUMS};
 use std::path::Path;
 
 const MAGIC: u16 = 0xf30a;
@@ -10,17 +10,19 @@ const MAPPING: u64 = 40;
 
 /// Returns an image without checksums, with one file of one extent and one whose extents fill a leaf.
 fn image() -> Image {
-    let features = "^metadata_csum,^metadata_csum_seed,^uninit_bg";
-    let image = Image::new("8M", BLOCK, &["-O", features]);
+    let image = Image::new("8M", BLOCK, &["-O", WITHOUT_CHECKSUMS]);
     image.write("flat", &[b'f'; 5000]);
-    let mut spread = Vec::new();
-    for n in 0..12u8 {
-        spread.extend_from_slice(&[b'a' + n; BLOCK as usize]);
-        spread.extend_from_slice(&[0; BLOCK as usize]);
-    }
-    image.write("spread", &spread);
+    image.write("spread", &spread());
     image.assert_clean("new");
     image
+}
+
+/// Returns the content of a file whose extents fill a leaf.
+fn spread() -> Vec<u8> {
+    (0..12u8)
+        .flat_map(|n| [b'a' + n, 0])
+        .flat_map(|byte| [byte; BLOCK as usize])
+        .collect()
 }
 
 /// Returns the number of 16 bits at a place.
@@ -57,11 +59,7 @@ fn the_other_entries_of_a_damaged_leaf_stay() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
     for features in WITH_AND_WITHOUT_CHECKSUMS {
         let image = Image::new("8M", BLOCK, &["-O", features]);
-        let mut spread = Vec::new();
-        for n in 0..12u8 {
-            spread.extend_from_slice(&[b'a' + n; BLOCK as usize]);
-            spread.extend_from_slice(&[0; BLOCK as usize]);
-        }
+        let spread = spread();
         image.write("spread", &spread);
         let leaf = child(&image, image.record("spread") + MAPPING);
         // The logical block of the fifth entry.
@@ -82,10 +80,7 @@ fn the_other_entries_of_a_damaged_leaf_stay() {
 #[test]
 fn a_directory_does_not_get_the_blocks_behind_it() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    for features in [
-        "metadata_csum",
-        "^metadata_csum,^metadata_csum_seed,^uninit_bg",
-    ] {
+    for features in WITH_AND_WITHOUT_CHECKSUMS {
         let image = Image::new("8M", BLOCK, &["-O", features]);
         image.change(&["mkdir d", "mkdir e", "mkdir e/s"]);
         // The directory grows to blocks among those of files.
@@ -113,10 +108,7 @@ fn a_directory_does_not_get_the_blocks_behind_it() {
     }
 }
 
-const WITH_AND_WITHOUT_CHECKSUMS: [&str; 2] = [
-    "metadata_csum",
-    "^metadata_csum,^metadata_csum_seed,^uninit_bg",
-];
+const WITH_AND_WITHOUT_CHECKSUMS: [&str; 2] = ["metadata_csum", WITHOUT_CHECKSUMS];
 
 /// Returns an image with a directory of several blocks.
 fn with_directory(features: &str) -> Image {

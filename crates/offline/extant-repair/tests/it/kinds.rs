@@ -1,13 +1,12 @@
 //! Kinds of damage on images with the features that mke2fs makes: each is seen, mended, and takes no file with it.
 
-use crate::it::debugfs::{Image, NOW};
+use crate::it::debugfs::{Image, NOW, WITHOUT_CHECKSUMS};
 use crate::it::verdict;
 use extant_check::{CheckOptions, Rule, check};
 use extant_repair::{Error, Mend};
 use std::path::Path;
 
-const WITHOUT_CSUM: &str = "^metadata_csum,^metadata_csum_seed,^uninit_bg";
-const WITHOUT_CSUM_INLINE: &str = "inline_data,^metadata_csum,^metadata_csum_seed,^uninit_bg";
+const INLINE_WITHOUT_CHECKSUMS: &str = "inline_data,^metadata_csum,^metadata_csum_seed,^uninit_bg";
 
 /// Returns an image with inline directories and files.
 fn inline() -> Image {
@@ -85,7 +84,7 @@ fn repaired_twice_without_loss(image: &Image) -> (Image, Vec<Mend>) {
 #[test]
 fn names_of_empty_inodes_are_a_loss_unless_the_bitmap_has_them_as_free() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    for features in [WITHOUT_CSUM, "metadata_csum", "inline_data"] {
+    for features in [WITHOUT_CHECKSUMS, "metadata_csum", "inline_data"] {
         let image = Image::new("16M", 1024, &["-O", features]);
         image.change(&["mkdir d"]);
         image.write("d/other", b"y");
@@ -154,7 +153,7 @@ fn a_time_of_deletion_may_be_as_small_as_the_number_of_an_inode() {
 #[test]
 fn copies_of_shared_blocks_lie_in_clusters_of_their_own() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    let args = format!("bigalloc,^resize_inode,{WITHOUT_CSUM}");
+    let args = format!("bigalloc,^resize_inode,{WITHOUT_CHECKSUMS}");
     let image = Image::new("16M", 1024, &["-C", "16384", "-O", &args]);
     for n in 1..4u8 {
         image.write(&format!("f{n}"), &[n; 5000]);
@@ -214,7 +213,7 @@ fn directories_are_known_by_their_blocks() {
 #[test]
 fn names_around_damage_stay() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    let image = Image::new("8M", 1024, &["-O", WITHOUT_CSUM]);
+    let image = Image::new("8M", 1024, &["-O", WITHOUT_CHECKSUMS]);
     image.change(&["mkdir d"]);
     for n in 0..9 {
         image.write(&format!("d/name-{n}"), &[n; 20]);
@@ -239,7 +238,7 @@ fn names_around_damage_stay() {
 #[test]
 fn names_that_cannot_stay_get_others() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    let image = Image::new("8M", 1024, &["-O", WITHOUT_CSUM]);
+    let image = Image::new("8M", 1024, &["-O", WITHOUT_CHECKSUMS]);
     image.change(&["mkdir d"]);
     for name in ["one", "two", "tri"] {
         image.write(&format!("d/{name}"), name.as_bytes());
@@ -257,7 +256,7 @@ fn names_that_cannot_stay_get_others() {
 #[test]
 fn names_in_two_blocks_of_a_directory_get_others() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    for features in [WITHOUT_CSUM, "^dir_index,^metadata_csum"] {
+    for features in [WITHOUT_CHECKSUMS, "^dir_index,^metadata_csum"] {
         let image = Image::new("8M", 1024, &["-O", features]);
         image.change(&["mkdir d"]);
         for n in 10..90 {
@@ -290,7 +289,7 @@ fn names_in_two_blocks_of_a_directory_get_others() {
 
 /// Returns the names of a directory that fit 16 bytes, as those of an encrypted one.
 fn encrypted() -> Image {
-    let args = format!("encrypt,{WITHOUT_CSUM}");
+    let args = format!("encrypt,{WITHOUT_CHECKSUMS}");
     let image = Image::new("16M", 4096, &["-O", &args]);
     image.change(&["mkdir d"]);
     image.write("d/aaaaaaaaaaaaaaaa", b"one");
@@ -511,7 +510,7 @@ fn a_size_of_inline_data_that_no_file_has_is_set() {
 #[test]
 fn a_file_inside_its_inode_outlives_the_attributes_beside_it() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    for features in ["inline_data,metadata_csum", WITHOUT_CSUM_INLINE] {
+    for features in ["inline_data,metadata_csum", INLINE_WITHOUT_CHECKSUMS] {
         let image = Image::new("16M", 4096, &["-O", features, "-I", "256"]);
         image.write("three", b"abc");
         let before = image.files();

@@ -1,6 +1,6 @@
 //! Superblocks with values that cannot be, or that lead to structures of another kind.
 
-use crate::it::debugfs::{Image, NOW};
+use crate::it::debugfs::{Image, NOW, WITHOUT_CHECKSUMS};
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 
 /// Only the wrong checksum of the superblock tells this volume from one that was cut off.
@@ -58,7 +58,7 @@ fn set(image: &Image, change: impl FnOnce(&mut RawSuperblock)) {
     });
 }
 
-/// With blocks twice as large the volume is twice as long, and its journal lies beyond the device.
+/// A doubled block size doubles the length of the volume, and its journal lies beyond the device.
 #[test]
 fn another_size_of_blocks_is_that_of_the_backup() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
@@ -138,8 +138,7 @@ fn a_group_with_structures_of_another_has_a_bitmap() {
 #[test]
 fn counts_of_unused_inodes_need_a_feature() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    let features = "^metadata_csum,^metadata_csum_seed,^uninit_bg";
-    let image = Image::new("8M", 1024, &["-O", features]);
+    let image = Image::new("8M", 1024, &["-O", WITHOUT_CHECKSUMS]);
     image.write("file", &[b'x'; 3000]);
     let before = image.files();
     // `bg_itable_unused` of the first descriptor.
@@ -153,8 +152,7 @@ fn counts_of_unused_inodes_need_a_feature() {
 #[test]
 fn a_project_quota_without_the_feature_is_not_named() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
-    let features = "^metadata_csum,^metadata_csum_seed,^uninit_bg";
-    let image = Image::new("8M", 1024, &["-O", features]);
+    let image = Image::new("8M", 1024, &["-O", WITHOUT_CHECKSUMS]);
     image.write("file", &[b'x'; 3000]);
     let before = image.files();
     image.change(&["ssv prj_quota_inum 255"]);
