@@ -190,7 +190,7 @@ fn run(
     }
 }
 
-/// Tells that the journal of a volume is missing, as e2fsck does.
+/// Reports in the words of e2fsck that the journal of a volume is missing.
 fn without_journal(device: &OsStr, given: Option<&OsStr>, error: &anyhow::Error) -> Answered {
     let shown = device.display();
     let errors = format!("\n{shown}: ********** WARNING: Filesystem still has errors **********\n");

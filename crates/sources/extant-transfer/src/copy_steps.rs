@@ -57,8 +57,8 @@ pub(crate) fn set_attributes_with(
     .with_context(|| place.clone())
 }
 
-/// Writes bytes to a new file. Blocks of zeros are left out, unless the rules keep them. Returns the end of what was
-/// written, or 0.
+/// Writes bytes to a new file. Blocks of zeros are left out, unless the rules keep them. Returns the end of the
+/// written bytes, or 0.
 pub(crate) fn write_data(sink: &dyn Sink, rules: &Rules, at: u64, data: &[u8]) -> Result<u64> {
     let hole = sink.hole().filter(|_| !rules.keep_zeros);
     let Some(block) = hole.filter(|&block| block > 0) else {

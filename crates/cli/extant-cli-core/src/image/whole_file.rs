@@ -16,7 +16,7 @@ pub struct WholeFile {
 }
 
 impl WholeFile {
-    /// Creates a file that is going to replace what is at a path, or at the end of its symbolic links.
+    /// Creates a file that will replace the file at a path. Symbolic links are followed.
     pub fn replacing(path: &Path) -> Result<Self> {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         Self::beside(real)
@@ -53,7 +53,7 @@ impl WholeFile {
         self.file.as_file_mut()
     }
 
-    /// Gives the file its name, in place of another file of that name.
+    /// Renames the file to its final name, and replaces an existing file of that name.
     pub fn replace(self) -> Result<()> {
         self.file.persist(&self.path).map_err(|e| e.error)?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Commands of a user who may start no further thread: they do their work alone, or fail with a message.
+//! Commands under a limit of threads do their work on one thread, or fail with a message.
 
 use crate::cli::support::{Ran, Scratch};
 use std::os::unix::fs::PermissionsExt;
@@ -54,7 +54,7 @@ fn commands_work_where_the_system_refuses_threads() {
             "mkfs -q -F new.img --from tree --verity --threads 4",
             Some(0),
         ),
-        // These wait for signals on a thread.
+        // `check` and the other commands with this code wait for signals on a thread.
         ("check new.img", Some(8)),
         ("repair -n new.img", Some(8)),
         // Archives are read, compressed and written by several threads.
