@@ -6,7 +6,7 @@ use crate::nodes::Nodes;
 use extant::blockdev::Snapshot;
 use extant::unstable::Node;
 use extant::{Frozen, Volume};
-use lockmeter::{Mutex, lock_class};
+use lockmeter::{Mutex, RwLock, lock_class};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -19,6 +19,9 @@ lock_class!(
     /// The freeze of the volume while it is mounted read-only.
     pub(crate) Still = "remounted read-only"
 );
+
+/// Why a mount is read-only after `mount -o remount,ro`.
+const REMOUNTED: &str = "remounted read-only";
 
 /// The state that the handler and the control socket of one mount share.
 pub(crate) struct Shared {
@@ -34,7 +37,7 @@ pub(crate) struct Shared {
     troubles: AtomicU64,
     last_trouble: Mutex<Option<String>, Trouble>,
     /// The freeze since the mount was remounted read-only.
-    still: Mutex<Option<Frozen>, Still>,
+    still: RwLock<Option<Frozen>, Still>,
 }
 
 impl Shared {
@@ -49,7 +52,7 @@ impl Shared {
             freezes: AtomicU32::new(0),
             troubles: AtomicU64::new(0),
             last_trouble: Mutex::new(None),
-            still: Mutex::new(None),
+            still: RwLock::new(None),
         })
     }
 
@@ -63,8 +66,9 @@ impl Shared {
             image: self.image.clone(),
             transport: self.transport.get().copied().unwrap_or("starting").into(),
             read_only: status.read_only.or_else(|| {
-                let still = self.still.lock().is_some();
-                still.then(|| "remounted read-only".into())
+                // Whoever asks need not wait for a remount that waits for a change of the volume.
+                let still = self.still.try_read().is_some_and(|s| s.is_some());
+                still.then(|| REMOUNTED.into())
             }),
             frozen: self.freezes.load(Relaxed) > 0,
             troubles: self.troubles.load(Relaxed),
@@ -86,21 +90,29 @@ impl Shared {
 
     /// Makes the mount read-only: the image is in the state of a cleanly closed one, until [`Shared::end_read_only`].
     pub fn begin_read_only(&self) -> extant::Result<()> {
-        let mut still = self.still.lock();
+        let mut still = self.still.write();
         if still.is_none() && self.volume.read_only().is_none() {
             *still = Some(self.volume.freeze()?);
         }
         Ok(())
     }
 
-    /// Returns whether the mount was remounted read-only.
-    pub fn is_still(&self) -> bool {
-        self.still.lock().is_some()
+    /// Makes a change of the volume, for which a remount waits. After `mount -o remount,ro` the change is refused; it
+    /// would wait until the mount is writable again.
+    pub fn while_writable<R>(
+        &self,
+        change: impl FnOnce(&Volume) -> extant::Result<R>,
+    ) -> extant::Result<R> {
+        let still = self.still.read();
+        if still.is_some() {
+            return Err(extant::Error::ReadOnly(REMOUNTED.into()));
+        }
+        change(&self.volume)
     }
 
     /// Makes the mount writable again.
     pub fn end_read_only(&self) {
-        let still = self.still.lock().take();
+        let still = self.still.write().take();
         drop(still);
     }
 
@@ -115,7 +127,7 @@ impl Shared {
     /// Takes a snapshot of the image.
     pub fn snapshot(&self) -> extant::Result<Snapshot> {
         // A read-only mount is frozen already.
-        match &*self.still.lock() {
+        match &*self.still.read() {
             Some(still) => still.snapshot(),
             None => self.volume.snapshot(),
         }
@@ -141,5 +153,31 @@ pub(crate) struct Freeze {
 impl Drop for Freeze {
     fn drop(&mut self) {
         self.shared.freezes.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Without the wait, the label would be set on a frozen volume, until the mount is writable again.
+    #[test]
+    fn a_remount_waits_for_a_change_that_has_begun() {
+        let volume = extant::doc_volume();
+        let shared = Shared::new(volume, "a test".into()).unwrap();
+        std::thread::scope(|scope| {
+            let remount = shared.while_writable(|volume| {
+                let remount = scope.spawn(|| shared.begin_read_only());
+                std::thread::sleep(Duration::from_millis(50));
+                assert!(!remount.is_finished(), "the volume is frozen");
+                volume.set_label(b"label")?;
+                Ok(remount)
+            });
+            remount.unwrap().join().unwrap().unwrap();
+        });
+        let refused = shared.while_writable(|volume| volume.set_label(b"late"));
+        assert!(matches!(refused, Err(extant::Error::ReadOnly(_))));
+        assert_eq!(shared.volume.label().unwrap(), "label");
     }
 }

@@ -373,10 +373,7 @@ fn size(shared: &Shared) -> Reply {
 }
 
 fn grow(shared: &Shared, bytes: Option<u64>) -> extant::Result<Reply> {
-    if shared.is_still() {
-        return Err(extant::Error::ReadOnly("remounted read-only".into()));
-    }
-    shared.volume.grow(bytes)?;
+    shared.while_writable(|volume| volume.grow(bytes))?;
     Ok(size(shared))
 }
 
@@ -392,14 +389,13 @@ fn fragments(shared: &Shared, ino: u32) -> extant::Result<Reply> {
 }
 
 fn defragment(shared: &Shared, (ino, generation): (u32, u32), from: u64) -> extant::Result<Reply> {
-    if shared.is_still() {
-        return Err(extant::Error::ReadOnly("remounted read-only".into()));
-    }
-    let node = Node::of_number(&shared.volume, ino)?;
-    if node.generation() != generation {
-        return Err(extant::Error::StaleInode(ino));
-    }
-    let (next, moved) = node.defragment_from(&Credentials::root(), from)?;
+    let (next, moved) = shared.while_writable(|volume| {
+        let node = Node::of_number(volume, ino)?;
+        if node.generation() != generation {
+            return Err(extant::Error::StaleInode(ino));
+        }
+        node.defragment_from(&Credentials::root(), from)
+    })?;
     Ok(Reply::Defragmented { next, moved })
 }
 

@@ -3,7 +3,7 @@
 use super::Filesystem;
 use crate::nodes::{HeldNode, node_of};
 use ext4_format::inode::flags as inode_flags;
-use extant::{Credentials, SetAttributes, Shutdown};
+use extant::{Credentials, SetAttributes, Shutdown, Volume};
 use fuse_server::{Answer, Errno};
 
 const GETFLAGS: u32 = 0x8008_6601;
@@ -108,9 +108,10 @@ impl Filesystem {
                 give(call, &[], answer)
             }
             FITRIM => {
-                self.may_change_volume(who)?;
+                privileged(who)?;
                 let (start, len, least) = (long(input, 0)?, long(input, 8)?, long(input, 16)?);
-                let trimmed = self.tried(self.shared.volume.trim(start, len, least))?;
+                let trim = |volume: &Volume| volume.trim(start, len, least);
+                let trimmed = self.tried(self.shared.while_writable(trim))?;
                 let words = [start, trimmed, least];
                 let out: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
                 give(call, &out, answer)
@@ -123,9 +124,10 @@ impl Filesystem {
                 give(call, &out, answer)
             }
             SETFSLABEL => {
-                self.may_change_volume(who)?;
+                privileged(who)?;
                 let end = input.iter().position(|&b| b == 0).unwrap_or(input.len());
-                self.tried(self.shared.volume.set_label(&input[..end]))?;
+                let set = |volume: &Volume| volume.set_label(&input[..end]);
+                self.tried(self.shared.while_writable(set))?;
                 give(call, &[], answer)
             }
             SHUTDOWN => {
@@ -143,16 +145,6 @@ impl Filesystem {
             }
             _ => Err(Errno::NOTTY),
         }
-    }
-
-    /// Refuses a change of the volume by a user other than root, or after `mount -o remount,ro`. Linux passes such calls on,
-    /// and the volume would wait until it is writable again.
-    fn may_change_volume(&self, who: &Credentials) -> Result<(), Errno> {
-        privileged(who)?;
-        if self.shared.is_still() {
-            return Err(Errno::ROFS);
-        }
-        Ok(())
     }
 
     fn flags_of(&self, held: &HeldNode) -> Result<u32, Errno> {
