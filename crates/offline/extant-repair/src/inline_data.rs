@@ -61,22 +61,39 @@ fn own_sectors(session: &Session<'_, '_>, record: &Record) -> Result<u64, Error>
     Ok(attributes::clusters(session, &record.raw)? * each)
 }
 
-/// Adds an empty `system.data` to the attributes inside an inode, or replaces these by it; returns whether that is possible.
+/// Adds an empty `system.data` to the attributes inside an inode; returns whether that is possible. Unless all are kept, damaged
+/// attributes are replaced, and the longest ones make room. The context of an encrypted inode stays.
 fn add_attribute(session: &Session<'_, '_>, record: &mut Record, keep: bool) -> bool {
     let Some(range) = inode::xattr_area(&record.raw, &session.geo) else {
         return false;
     };
-    let area = record.raw.get(range.clone()).unwrap_or(&[]);
-    let set = XattrSet::parse(keep.then_some(area), None);
-    let placed = set.and_then(|mut set| {
-        set.set(ATTRIBUTE_NAME, b"")?;
-        xattr::place(&set, area.len(), session.block_size())
-    });
-    let (Ok((Some(new), None)), Some(area)) = (placed, record.raw.get_mut(range)) else {
+    let Some(area) = record.raw.get_mut(range) else {
         return false;
     };
-    area.copy_from_slice(&new);
-    true
+    let mut set = match XattrSet::parse(Some(area), None) {
+        Ok(set) => set,
+        Err(_) if keep => return false,
+        Err(_) => XattrSet::default(),
+    };
+    if set.set(ATTRIBUTE_NAME, b"").is_err() {
+        return false;
+    }
+    loop {
+        if let Ok((Some(new), None)) = xattr::place(&set, area.len(), session.block_size()) {
+            area.copy_from_slice(&new);
+            return true;
+        }
+        let others = set.iter().filter(|(name, _)| may_go(name));
+        let longest = others.max_by_key(|(name, value)| name.len() + value.len());
+        let Some(longest) = longest.filter(|_| !keep).map(|(name, _)| name.to_vec()) else {
+            return false;
+        };
+        set.remove(&longest);
+    }
+}
+
+fn may_go(name: &[u8]) -> bool {
+    name != ATTRIBUTE_NAME && name != encryption::ATTRIBUTE_NAME
 }
 
 fn size(

@@ -5,6 +5,8 @@
 
 /// Index and rest of the name of the attribute that holds the context.
 pub const ATTRIBUTE: (u8, &[u8]) = (9, b"c");
+/// Full name of that attribute.
+pub const ATTRIBUTE_NAME: &[u8] = b"encryption.c";
 /// Fewest bytes of a name in an encrypted directory.
 pub const MIN_NAME_LEN: usize = 16;
 /// Random bytes at the end of a context.

@@ -524,6 +524,33 @@ fn a_file_inside_its_inode_outlives_the_attributes_beside_it() {
     }
 }
 
+/// Only attributes that are in the way of the empty attribute for the data are lost.
+#[test]
+fn the_longest_attributes_make_room_for_data_inside_an_inode() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("16M", 4096, &["-O", INLINE_WITHOUT_CHECKSUMS, "-I", "256"]);
+    image.write("three", b"abc");
+    let before = image.files();
+    image.change(&["ea_set three user.a short"]);
+    // The attribute of the data becomes "user.data". Another one then fills the room behind it.
+    let entry = image.record("three") + 164;
+    image.edit(entry, 2, |entry| {
+        assert_eq!(entry, [4, 7]);
+        entry[1] = 1;
+    });
+    image.change(&["ea_set three user.long 0123456789abcdef"]);
+    let plan = image.repair("an inode without room");
+    assert!(
+        plan.mends.iter().any(|m| m.loses.is_some()),
+        "{:#?}",
+        plan.mends
+    );
+    assert_eq!(image.files(), before);
+    let kept = image.ask("ea_list three");
+    assert!(kept.contains("user.a"), "{kept}");
+    assert!(!kept.contains("user.long"), "{kept}");
+}
+
 #[test]
 fn the_inode_of_reserved_descriptors_is_no_directory() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
