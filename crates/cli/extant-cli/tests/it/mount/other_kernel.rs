@@ -20,6 +20,25 @@ find . $all -type f -exec md5sum {} + | sort
 find . -type l -exec readlink {} \; | sort
 ";
 
+/// Has the other kernel mount an image and run a job there; returns what the job printed. `None` if it cannot run here.
+pub fn run_job(image: &Path, job: &str) -> Option<String> {
+    let dir = place();
+    let file = dir.path().join("job");
+    std::fs::write(&file, job).unwrap();
+    let mut qemu = Command::new(SCRIPT);
+    qemu.arg(image).arg(&file).env("QEMU_TIMEOUT", "200");
+    let output = run_for(qemu, Duration::from_secs(230)).expect("the machine ends");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(2) {
+        // QEMU or the kernel's package is not available.
+        cannot(&said);
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    Some(said)
+}
+
 fn manifest(dir: &Path) -> String {
     run(Command::new("busybox")
         .args(["sh", "-efc", MANIFEST])
@@ -48,7 +67,6 @@ fn debians_kernel_and_this_read_each_others_images() {
         // The journal has many transactions, and the other kernel has to recover it.
         mounted.kill();
 
-        let job = place.path().join("job");
         let work = format!(
             "sh -efc '{quoted}' >/tmp/1; mv /tmp/1 manifest.1
              mkdir theirs theirs/many; i=0; while [ $i -lt 800 ]; do : >theirs/many/of-the-other-kernel-$i; i=$((i+1)); done
@@ -58,17 +76,10 @@ fn debians_kernel_and_this_read_each_others_images() {
              echo done\ncut\n",
             quoted = MANIFEST.replace('\'', "'\\''")
         );
-        std::fs::write(&job, work).unwrap();
-        let mut qemu = Command::new(SCRIPT);
-        qemu.arg(&image).arg(&job).env("QEMU_TIMEOUT", "120");
-        let output = run_for(qemu, Duration::from_secs(150)).expect("the machine ends");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned()
-            + &String::from_utf8_lossy(&output.stderr);
-        if output.status.code() == Some(2) {
-            // QEMU or the kernel's package is not available.
-            return cannot(&said);
-        }
-        assert!(output.status.success() && said.contains("done"), "{said}");
+        let Some(said) = run_job(&image, &work) else {
+            return;
+        };
+        assert!(said.contains("done"), "{said}");
 
         // The machine was killed, so the journal has to be recovered here.
         let mounted = Mounted::new(&image, Transport::Classic, &[]);
@@ -150,7 +161,6 @@ fn debians_kernel_and_this_find_each_others_names_in_any_case() {
         mounted.unmount();
         assert_clean(&image);
 
-        let job = place.path().join("job");
         let work = "mkdir d/Theirs
              tab=$(printf '\\t')
              while IFS=$tab read -r name other; do
@@ -161,17 +171,10 @@ fn debians_kernel_and_this_find_each_others_names_in_any_case() {
                  n=$((n+1)); [ $((n % 3)) -ne 0 ] || set -- \"$@\" \"d/SUB/$other\"
              done <ours; rm \"$@\"
              echo done\n";
-        std::fs::write(&job, work).unwrap();
-        let mut qemu = Command::new(SCRIPT);
-        qemu.arg(&image).arg(&job).env("QEMU_TIMEOUT", "200");
-        let output = run_for(qemu, Duration::from_secs(230)).expect("the machine ends");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned()
-            + &String::from_utf8_lossy(&output.stderr);
-        if output.status.code() == Some(2) {
-            // QEMU or the kernel's package is not available.
-            return cannot(&said);
-        }
-        assert!(output.status.success() && said.contains("done"), "{said}");
+        let Some(said) = run_job(&image, &work) else {
+            return;
+        };
+        assert!(said.contains("done"), "{said}");
         assert!(!said.contains("no "), "{said}");
         assert_clean(&image);
 

@@ -14,6 +14,7 @@ pub mod sys;
 mod volume_calls;
 mod world;
 
+use super::other_kernel::run_job;
 use super::support::{Kernel, Mounted, image, over_each, place, run};
 use script::Case;
 use std::cell::OnceCell;
@@ -37,6 +38,9 @@ const SHUTDOWN: &[&str] = &[include_str!("table/shutdown.txt")];
 
 /// Volumes without free space.
 const FULL: &[&str] = &[include_str!("table/full.txt")];
+
+/// Volumes with the feature project.
+const PROJECTS: &[&str] = &[include_str!("table/projects.txt")];
 
 /// Volumes with the maximum number of links.
 const LINKS: &[&str] = &[include_str!("table/links.txt")];
@@ -116,6 +120,7 @@ fn compare_by(list: &str, cases: &[Case], ours: &[String], kernels: &[String]) {
 
 const SIZE: &str = "512M";
 const MAKE: &[&str] = &["-b", "4096", "-L", "table", "-E", "lazy_itable_init=0"];
+const PROJECT: &[&str] = &["-O", "project"];
 
 #[test]
 fn calls_answer_as_on_the_kernels_ext4() {
@@ -196,6 +201,71 @@ fn a_full_volume_answers_as_the_kernels() {
         image(dir, "24M", &[MAKE, &["-J", "size=4"], more].concat())
     };
     on_own_volumes(FULL, make, Mounted::unmount);
+}
+
+/// Directory in which [`answers_here`] runs the cases of projects, in another kernel.
+const PLAY_IN: &str = "EXTANT_POSIX_DIR";
+
+/// Prints the answers of the kernel that this runs on, between two lines of equals signs.
+#[test]
+fn answers_here() {
+    if let Some(dir) = std::env::var_os(PLAY_IN) {
+        let lines = play_all(Path::new(&dir), &cases(PROJECTS));
+        println!("\n====\n{}\n====", lines.join("\n"));
+    }
+}
+
+/// Returns the answers of Debian's kernel, which runs this program from the image itself; `None` if it cannot run here.
+fn answers_of_another_kernel(cases: &[Case]) -> Option<Vec<String>> {
+    let place = place();
+    let image = image(place.path(), "256M", &[MAKE, PROJECT].concat());
+    let me = std::env::current_exe().unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let words = maps.split_whitespace();
+    let libraries: BTreeSet<&str> = words
+        .filter(|w| w.starts_with('/') && w.contains(".so"))
+        .collect();
+    let mut requests = format!("write {} test\nsif test mode 0100755\n", me.display());
+    let mut loader = "";
+    for file in libraries {
+        let (_, name) = file.rsplit_once('/').unwrap();
+        requests += &format!("write {file} {name}\nsif {name} mode 0100755\n");
+        if name.starts_with("ld-") {
+            loader = name;
+        }
+    }
+    let list = place.path().join("requests");
+    std::fs::write(&list, requests).unwrap();
+    run(Command::new("debugfs").arg("-wf").arg(&list).arg(&image));
+    let job = format!(
+        "mkdir play; export {PLAY_IN}=/mnt/play TMPDIR=/tmp
+         ./{loader} --library-path /mnt ./test --exact mount::posix::answers_here --nocapture --test-threads 1\n"
+    );
+    let said = run_job(&image, &job)?;
+    let (_, answers) = said.split_once("====\n").expect(&said);
+    let (answers, _) = answers.split_once("\n====").expect(&said);
+    let answers: Vec<String> = answers.lines().map(Into::into).collect();
+    let steps: usize = cases.iter().map(|c| c.steps.len()).sum();
+    assert_eq!(answers.len(), steps);
+    Some(answers)
+}
+
+/// Linux writes such volumes only if it is built with quotas, as Debian's is.
+#[test]
+fn a_volume_with_projects_answers_as_another_kernels() {
+    let cases = cases(PROJECTS);
+    let kernels = OnceCell::new();
+    over_each(|transport| {
+        needs::tools!("qemu-system-x86_64", "busybox", "debugfs");
+        let kernels = kernels.get_or_init(|| answers_of_another_kernel(&cases));
+        let Some(kernels) = kernels else { return };
+        let place = place();
+        let image = image(place.path(), "64M", &[MAKE, PROJECT].concat());
+        let mounted = Mounted::new(&image, transport, &["allow_other"]);
+        let ours = play_all(mounted.dir(), &cases);
+        mounted.unmount();
+        compare(&cases, &ours, kernels);
+    });
 }
 
 /// Makes the directory `many` with 64,997 subdirectories and the file `file` with 64,999 names in this process,
