@@ -180,27 +180,27 @@ torture-remote:
 	EXTANT_TORTURE=1 EXTANT_DISCONNECTS=1000 $(CARGO) test --profile test-fast -p extant-cli --test it mount::remote_torture -- --nocapture
 
 torture-crash:
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it crash:: -- --nocapture
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it large_journal:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile torture -p extant --test it crash:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile torture -p extant --test it large_journal:: -- --nocapture
 
 # Fast commits of 100 programs replayed by e2fsck and the kernel, and 240 images that are cut while the kernel writes fast commits. Root.
 torture-fast-commits:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test it fast_commit:: -- --nocapture
 
 torture-hostile:
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it hostile:: -- --nocapture
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant-mkfs --lib from_squashfs::damaged -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile torture -p extant --test it hostile:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile torture -p extant-mkfs --lib from_squashfs::damaged -- --nocapture
 
 # 100,000 images broken on purpose under all operations that read and write them.
 torture-images:
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant-cli --test it images:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile torture -p extant-cli --test it images:: -- --nocapture
 
 # Trees and journals of the engine and the kernel, and threads beside each other, with the amounts that `make test` cuts. Root.
 torture-kernel:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant --test it -- kernel:: concurrent:: --nocapture
 
 torture-kill:
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it kill:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile torture -p extant --test it kill:: -- --nocapture
 
 # Cache lines that operations share: pairs of every operation that commutes, and what four cores take from each other. Six minutes.
 # Line tables name the code of each access.
@@ -208,7 +208,7 @@ torture-lines:
 	EXTANT_TORTURE=1 CARGO_PROFILE_TEST_FAST_DEBUG=line-tables-only $(CARGO) test --profile test-fast -p extant-bench --test it -- share_no_line take_few_lines --nocapture
 
 torture-model:
-	EXTANT_TORTURE=1 $(CARGO) test --release -p extant --test it model:: -- --nocapture
+	EXTANT_TORTURE=1 $(CARGO) test --profile torture -p extant --test it model:: -- --nocapture
 
 torture-mount:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-cli --test it mount:: -- --nocapture
