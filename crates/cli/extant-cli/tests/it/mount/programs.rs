@@ -149,9 +149,9 @@ fn fio_verifies_what_it_wrote() {
 fn stress_ng() {
     // In short, each test ends after some operations.
     let (seconds, ops) = if std::env::var_os("EXTANT_TORTURE").is_some() {
-        (10, 0)
+        (10, "")
     } else {
-        (1, 50)
+        (1, "--$s-ops 50")
     };
     // Four tests at a time, each in a separate folder and with separate checks. Tests that need something FUSE does not have are
     // left out.
@@ -160,7 +160,7 @@ fn stress_ng() {
            s=$1; n=2; mkdir $s
            # Both processes of fcntl use the directory of the parent, and the first to end removes it.
            if [ $s = fcntl ]; then n=1; fi
-           stress-ng --$s $n --$s-ops {ops} --timeout {seconds}s --temp-path $s --verify --oomable -q \
+           stress-ng --$s $n {ops} --timeout {seconds}s --temp-path $s --verify --oomable -q \
              --hdd-bytes 16M --iomix-bytes 16M --copy-file-bytes 128M --fallocate-bytes 16M --seek-size 8M --sync-file-bytes 16M \
              --readahead-bytes 16M --revio-bytes 16M >$OUT/log.$s 2>&1 || {{
              code=$?
