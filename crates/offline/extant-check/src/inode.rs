@@ -161,16 +161,21 @@ fn check_deletion(check: &Check<'_>, subject: &Subject<'_>, reserved: bool) {
     }
 }
 
+const FOLDED: &str = "case folded and no directory";
+const VALUE: &str = "the value of an attribute and no regular file";
+
 /// Checks a reserved inode, such as the journal or a quota file, which are without names.
 fn check_reserved(check: &Check<'_>, subject: &Subject<'_>) {
     let Subject { ino, core, raw } = subject;
     let (sb, place) = (&check.volume.sb, subject.place());
     let fits = reserved::check(raw, sb, *ino);
-    if subject.has(flags::CASEFOLD) {
-        // e2fsck looks at this flag of any reserved inode.
-        check.findings.add(Rule::InodeFlags, place, || {
-            "case folded and no directory".into()
-        });
+    // e2fsck looks at these flags of any reserved inode.
+    let folded = subject.has(flags::CASEFOLD);
+    let value = subject.has(flags::EA_INODE) && core.file_type() != Some(FileType::Regular);
+    for (_, what) in [(folded, FOLDED), (value, VALUE)].iter().filter(|f| f.0) {
+        check
+            .findings
+            .add(Rule::InodeFlags, place, || (*what).into());
     }
     if fits.is_ok() && reserved::is_unused(raw, core, *ino) {
         return;
@@ -329,7 +334,11 @@ fn check_flags(check: &Check<'_>, subject: &Subject<'_>, file_type: FileType) {
         ),
         (
             has(flags::CASEFOLD) && file_type != FileType::Directory,
-            "case folded and no directory",
+            FOLDED,
+        ),
+        (
+            has(flags::EA_INODE) && file_type != FileType::Regular,
+            VALUE,
         ),
         (
             !mapped && subject.core.flags & (flags::IMMUTABLE | flags::APPEND) != 0,

@@ -125,7 +125,7 @@ fn reserved(
     record: &mut Record,
     rewrites: &mut Vec<Rewrite>,
 ) -> Result<bool, Error> {
-    unfold(session, record);
+    clear_kinds(session, record);
     let core = record.core;
     if let Err(error) = reserved::check(&record.raw, &session.sb, record.ino) {
         let what = match error {
@@ -184,11 +184,16 @@ fn reserved(
     Ok(true)
 }
 
-/// Clears the flag of a directory that folds case, at which e2fsck looks in any reserved inode.
-fn unfold(session: &mut Session<'_, '_>, record: &mut Record) {
+/// Clears the flags of a directory that folds case and of the value of an attribute, at which e2fsck looks in any reserved inode.
+fn clear_kinds(session: &mut Session<'_, '_>, record: &mut Record) {
     let text = "the flag of folded case is cleared";
     if record.has(flags::CASEFOLD) && session.ask(record.place(), text, None) {
         record.core.flags &= !flags::CASEFOLD;
+    }
+    let text = "the flag of an attribute's value is cleared";
+    let value = record.has(flags::EA_INODE) && record.core.file_type() != Some(FileType::Regular);
+    if value && session.ask(record.place(), text, None) {
+        record.core.flags &= !flags::EA_INODE;
     }
 }
 
@@ -373,7 +378,10 @@ fn mend_flags(session: &mut Session<'_, '_>, record: &mut Record, file_type: Fil
         ),
         (flags::INLINE_DATA, features.has_inline_data() && mapped),
         (flags::INDEX, directory && features.has_dir_index()),
-        (flags::EA_INODE, features.has_ea_inode()),
+        (
+            flags::EA_INODE,
+            features.has_ea_inode() && file_type == FileType::Regular,
+        ),
         (flags::ENCRYPT, features.has_encrypt()),
         (flags::CASEFOLD, features.has_casefold() && directory),
         (flags::IMAGIC, false),

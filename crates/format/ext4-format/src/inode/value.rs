@@ -58,6 +58,7 @@ pub fn could_hold(raw: &[u8], rest: &[u8], value: &ValueInode) -> bool {
     let hash = u32_at(raw, at::ATIME).to_le_bytes();
     let hashed = [false, true].map(|signed| entry_hash(rest, &hash, signed));
     can_be_value(raw)
+        && value.size != 0
         && u32_at(raw, at::SIZE) == value.size
         && u32_at(raw, at::SIZE_HI) == 0
         && hashed.contains(&value.hash)
@@ -85,7 +86,8 @@ pub fn check_number(geo: &Geometry, owner: InodeNr, value: &ValueInode) -> Resul
     )
 }
 
-/// Checks that the record of an inode is that of a value of this size, as Linux does before it reads the value.
+/// Checks that the record of an inode is that of a value of this size, as Linux does before it reads the value. An empty value is
+/// never in an inode.
 ///
 /// # Errors
 /// `Corrupt` at the inode with the value.
@@ -104,7 +106,7 @@ pub fn check_record(raw: &[u8], geo: &Geometry, value: &ValueInode) -> Result<()
     )?;
     let size = u64::from(u32_at(raw, at::SIZE_HI)) << 32 | u64::from(u32_at(raw, at::SIZE));
     rule(
-        size == u64::from(value.size) && value.size <= VALUE_INODE_MAX,
+        size == u64::from(value.size) && (1..=VALUE_INODE_MAX).contains(&value.size),
         "size of an attribute's value",
         value,
     )
