@@ -84,8 +84,8 @@ pub struct FileDevice {
     len: AtomicU64,
     access: Access,
     block_special: bool,
-    /// The file that a loop device shows, locked as long as the device is open.
-    backing: Option<File>,
+    /// The files and devices below a loop device, locked as long as it is open.
+    backing: Vec<File>,
     /// The file opened again to read past the system's cache, or `None` if that is not possible.
     uncached: OnceLock<Option<File>>,
     /// Set by a failed flush. The kernel reports a lost write once and then forgets it, so a
@@ -209,7 +209,7 @@ impl FileDevice {
             if writes {
                 kernel::refuse_loop(&file, path)?;
             }
-            None
+            Vec::new()
         };
         // The end of a block special file is its size; no ioctl is needed.
         let len = file.seek(SeekFrom::End(0))?;
@@ -282,7 +282,9 @@ impl Drop for FileDevice {
     fn drop(&mut self) {
         // Unlocking an open file does not fail. If it does, closing must release the lock.
         let _ = self.file.unlock();
-        let _ = self.backing.as_ref().map(File::unlock);
+        for backing in &self.backing {
+            let _ = backing.unlock();
+        }
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) struct Cached {
 #[cfg(test)]
 mod tests {
     use crate::{Access, BlockDevice, FileDevice};
+    use rustix::fs::OFlags;
     use std::path::Path;
     use std::process::Command;
 
@@ -136,6 +137,39 @@ mod tests {
         drop(shown);
         let first = FileDevice::open(&halves[0].0, Access::ReadWrite).unwrap();
         let second = FileDevice::open(&halves[1].0, Access::ReadWrite).unwrap();
+        drop((first, second));
+    }
+
+    /// The file below a loop device may be a block device, such as a second loop device.
+    #[test]
+    fn a_loop_device_and_the_device_below_exclude_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("img");
+        FileDevice::create(&path, 4 << 20).unwrap();
+        let Some(below) = Loop::of(&path) else {
+            needs::told("there is no loop device");
+            return;
+        };
+        let below_path = Path::new(&below.0);
+        let busy = |path: &Path| {
+            let err = FileDevice::open(path, Access::ReadWrite).unwrap_err();
+            assert_eq!(err.kind(), std::io::ErrorKind::ResourceBusy, "{err}");
+        };
+        let half = ["--offset", "2097152"];
+        let above = Loop::with(below_path, &half).unwrap();
+        busy(&path);
+        busy(below_path);
+        // What has mounted the device below holds it in this way.
+        let mut held = std::fs::OpenOptions::new();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut held, OFlags::EXCL.bits() as i32);
+        let held = held.read(true).open(&below.0).unwrap();
+        busy(Path::new(&above.0));
+        drop(held);
+        // Another half of the device below has no byte in common.
+        let other = ["--sizelimit", "2097152"];
+        let other = Loop::with(below_path, &other).unwrap();
+        let first = FileDevice::open(&above.0, Access::ReadWrite).unwrap();
+        let second = FileDevice::open(&other.0, Access::ReadWrite).unwrap();
         drop((first, second));
     }
 

@@ -3,19 +3,28 @@
 //! Linux lets any number of loop devices show one file, and ignores locks on the file. So an opener that writes a file
 //! looks for loop devices over it, and an opener of a loop device locks the file below.
 
-use std::fs::{File, TryLockError};
+use rustix::fs::OFlags;
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Bytes of a sector in sysfs.
 const SECTOR: u64 = 512;
 
+/// Most loop devices on each other; Linux has this limit.
+const DEEPEST: usize = 10;
+
+/// Milliseconds between tries, because a device may just be being removed.
+const WAITS: [u64; 5] = [5, 20, 50, 100, 0];
+
 /// A loop device as sysfs describes it.
 struct LoopDevice {
     name: String,
+    /// Its directory in sysfs.
+    dir: PathBuf,
     /// The file that it shows.
     backing: PathBuf,
     /// Bytes of that file that it shows, first and behind the last.
@@ -36,6 +45,7 @@ impl LoopDevice {
         let limit = number("loop/sizelimit").filter(|limit| *limit != 0);
         Some(Self {
             name,
+            dir: dir.to_path_buf(),
             backing: std::ffi::OsStr::from_bytes(backing).into(),
             shown: (
                 from,
@@ -44,39 +54,112 @@ impl LoopDevice {
         })
     }
 
-    /// Returns the loop device that a block device is, or whose partition it is.
-    fn opened(device: &File) -> Option<Self> {
-        let meta = device
-            .metadata()
-            .ok()
-            .filter(|m| m.file_type().is_block_device())?;
-        let (major, minor) = (
-            rustix::fs::major(meta.rdev()),
-            rustix::fs::minor(meta.rdev()),
-        );
-        let dir = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-        if let Some(whole) = Self::of(&dir) {
-            return Some(whole);
+    /// Returns all bytes that are written with this device.
+    fn below(&self) -> Vec<Extent> {
+        extents(&self.dir)
+    }
+}
+
+/// Bytes of a file or block device.
+struct Extent {
+    /// A block device by its number, or a file by its device and inode number.
+    node: Node,
+    path: PathBuf,
+    /// First byte, and the byte behind the last.
+    bytes: (u64, u64),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    Block(u64),
+    File(u64, u64),
+}
+
+impl Node {
+    fn of(meta: &Metadata) -> Self {
+        if meta.file_type().is_block_device() {
+            Self::Block(meta.rdev())
+        } else {
+            Self::File(meta.dev(), meta.ino())
         }
-        let mut part = Self::of(dir.parent()?)?;
-        let sectors = |file: &str| {
+    }
+}
+
+impl Extent {
+    fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (self.bytes, other.bytes);
+        self.node == other.node && a.0 < b.1 && b.0 < a.1
+    }
+}
+
+/// Returns the directory of an open block device in sysfs.
+fn dir_of(meta: &Metadata) -> Option<PathBuf> {
+    let (major, minor) = (
+        rustix::fs::major(meta.rdev()),
+        rustix::fs::minor(meta.rdev()),
+    );
+    std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
+}
+
+/// Returns the bytes of the block device with this directory in sysfs: as bytes of the whole device, and, below loop devices, of the
+/// device or file that each of them shows.
+fn extents(dir: &Path) -> Vec<Extent> {
+    let mut found = Vec::new();
+    let mut dir = dir.to_path_buf();
+    let mut bytes = (0, u64::MAX);
+    for _ in 0..DEEPEST {
+        let number = |file: &str| {
             let text = std::fs::read_to_string(dir.join(file)).ok()?;
             text.trim().parse::<u64>().ok()?.checked_mul(SECTOR)
         };
-        let from = part.shown.0.saturating_add(sectors("start")?);
-        part.shown = (from, from.saturating_add(sectors("size")?));
-        Some(part)
+        if dir.join("partition").exists() {
+            let (Some(start), Some(size)) = (number("start"), number("size")) else {
+                break;
+            };
+            bytes = within((start, start.saturating_add(size)), bytes);
+            dir.pop();
+        }
+        let Some(node) = block_node(&dir) else { break };
+        let name = dir.file_name().unwrap_or_default();
+        found.push(Extent {
+            node,
+            path: Path::new("/dev").join(name),
+            bytes,
+        });
+        let Some(shown) = LoopDevice::of(&dir) else {
+            break;
+        };
+        bytes = within(shown.shown, bytes);
+        let Ok(meta) = std::fs::metadata(&shown.backing) else {
+            break;
+        };
+        if meta.file_type().is_block_device() {
+            let Some(next) = dir_of(&meta) else { break };
+            dir = next;
+            continue;
+        }
+        found.push(Extent {
+            node: Node::of(&meta),
+            path: shown.backing,
+            bytes,
+        });
+        break;
     }
+    found
+}
 
-    /// Returns the device and inode number of the shown file, if it has a path here.
-    fn file(&self) -> Option<(u64, u64)> {
-        let meta = std::fs::metadata(&self.backing).ok()?;
-        Some((meta.dev(), meta.ino()))
-    }
+/// Returns bytes of a part as bytes of what the part belongs to.
+fn within(part: (u64, u64), bytes: (u64, u64)) -> (u64, u64) {
+    let place = |at: u64| part.0.saturating_add(at).min(part.1);
+    (place(bytes.0), place(bytes.1))
+}
 
-    fn overlaps(&self, other: &Self) -> bool {
-        self.shown.0 < other.shown.1 && other.shown.0 < self.shown.1
-    }
+/// Returns the number of the block device with this directory in sysfs.
+fn block_node(dir: &Path) -> Option<Node> {
+    let text = std::fs::read_to_string(dir.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    let number = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+    Some(Node::Block(number))
 }
 
 /// Returns all loop devices that show a file. Without sysfs nothing can be known.
@@ -90,26 +173,50 @@ fn all() -> impl Iterator<Item = LoopDevice> {
 
 /// Fails if a loop device shows this file.
 pub(crate) fn refuse_loop(file: &File, path: &Path) -> io::Result<()> {
-    let meta = file.metadata()?;
-    let file = Some((meta.dev(), meta.ino()));
-    refuse_while(path, || all().find(|device| device.file() == file))
+    let node = Node::of(&file.metadata()?);
+    refuse_while(path, || {
+        all().find(|device| device.below().iter().any(|extent| extent.node == node))
+    })
 }
 
-/// Locks the file below a loop device that was opened, to keep others from opening the file for writing. Fails if the
-/// file is open for writing, or if another loop device shows the same bytes and `writes` is set. The lock lasts until
-/// the returned file is dropped. Returns `None` if the device is not a loop device, or its file has no path here.
-pub(crate) fn lock_backing(device: &File, path: &Path, writes: bool) -> io::Result<Option<File>> {
-    let Some(opened) = LoopDevice::opened(device) else {
-        return Ok(None);
+/// Locks the files and devices below a block device that was opened, to keep others from opening them for writing. Fails if
+/// one of them is open for writing. With `writes`, also fails if another loop device shows the same bytes, or if a
+/// device below is mounted. The locks last until the returned files are dropped. Files without a path here are left out.
+pub(crate) fn lock_backing(device: &File, path: &Path, writes: bool) -> io::Result<Vec<File>> {
+    let meta = device.metadata()?;
+    let Some(dir) = Some(meta)
+        .filter(|meta| meta.file_type().is_block_device())
+        .as_ref()
+        .and_then(dir_of)
+    else {
+        return Ok(Vec::new());
     };
-    let shown = opened.file();
-    if writes && shown.is_some() {
-        let is_other = |other: &LoopDevice| {
-            other.name != opened.name && other.file() == shown && other.overlaps(&opened)
+    let opened = extents(&dir);
+    if writes {
+        let is_opened = |node| opened.iter().any(|extent| extent.node == node);
+        let shows = |other: &LoopDevice| {
+            // The devices below this one show its bytes, too.
+            block_node(&other.dir).is_some_and(|node| !is_opened(node))
+                && other
+                    .below()
+                    .iter()
+                    .any(|a| opened.iter().any(|b| a.overlaps(b)))
         };
-        refuse_while(path, || all().find(is_other))?;
+        refuse_while(path, || all().find(shows))?;
     }
-    let Ok(backing) = File::open(&opened.backing) else {
+    let mut locked = Vec::new();
+    for below in opened.iter().skip(1) {
+        if writes && matches!(below.node, Node::Block(_)) {
+            refuse_held(below, path)?;
+        }
+        locked.extend(lock(below, path)?);
+    }
+    Ok(locked)
+}
+
+/// Locks a file or device below a loop device. Returns `None` if it cannot be opened or locked.
+fn lock(below: &Extent, path: &Path) -> io::Result<Option<File>> {
+    let Ok(backing) = File::open(&below.path) else {
         return Ok(None);
     };
     match backing.try_lock_shared() {
@@ -119,7 +226,7 @@ pub(crate) fn lock_backing(device: &File, path: &Path, writes: bool) -> io::Resu
             format!(
                 "{}: in use by another process: it has {} open, which this device shows",
                 path.display(),
-                opened.backing.display()
+                below.path.display()
             ),
         )),
         // The file system has no locks, so the file's other users hold no locks.
@@ -127,9 +234,32 @@ pub(crate) fn lock_backing(device: &File, path: &Path, writes: bool) -> io::Resu
     }
 }
 
+/// Fails if a block device below a loop device is mounted, which an exclusive open shows. The device is closed again, because
+/// other loop devices may show other bytes of it.
+fn refuse_held(below: &Extent, path: &Path) -> io::Result<()> {
+    for wait in WAITS {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(OFlags::EXCL.bits() as i32);
+        match options.open(&below.path) {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {}
+            // Without permission nothing can be known.
+            _ => return Ok(()),
+        }
+        std::thread::sleep(Duration::from_millis(wait));
+    }
+    Err(io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        format!(
+            "{}: in use by the kernel: {}, which this device shows, is mounted or open",
+            path.display(),
+            below.path.display()
+        ),
+    ))
+}
+
 /// Fails if `find` still finds a loop device after several tries, because a device may just be being removed.
 fn refuse_while(path: &Path, find: impl Fn() -> Option<LoopDevice>) -> io::Result<()> {
-    for wait in [5, 20, 50, 100, 0] {
+    for wait in WAITS {
         let Some(device) = find() else {
             return Ok(());
         };

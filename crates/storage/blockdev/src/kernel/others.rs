@@ -35,8 +35,8 @@ pub(crate) fn refuse_loop(_: &File, _: &Path) -> io::Result<()> {
     Ok(())
 }
 
-pub(crate) fn lock_backing(_: &File, _: &Path, _: bool) -> io::Result<Option<File>> {
-    Ok(None)
+pub(crate) fn lock_backing(_: &File, _: &Path, _: bool) -> io::Result<Vec<File>> {
+    Ok(Vec::new())
 }
 
 pub(crate) fn generation(_: &File) -> io::Result<u32> {
