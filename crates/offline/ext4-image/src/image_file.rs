@@ -102,8 +102,8 @@ impl ImageFile {
     fn free_place(&self, first: PathBuf) -> io::Result<PathBuf> {
         let places = numbered(&first);
         for place in &places {
-            if self.is_left_over(place) {
-                in_place::remove(place)?;
+            if let Some(left_over) = self.left_over(place) {
+                in_place::remove_opened(place, &left_over)?;
             }
             match place.symlink_metadata() {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(place.clone()),
@@ -120,14 +120,11 @@ impl ImageFile {
         ))
     }
 
-    /// Returns whether no image needs this undo file: its change never began, or it belongs to this image, which
+    /// Returns this undo file if no image needs it: its change never began, or it belongs to this image, which
     /// carries no mark.
-    fn is_left_over(&self, place: &Path) -> bool {
-        match self.read(place) {
-            Ok(Some(undo)) => undo.is_of(self.id),
-            Ok(None) => true,
-            Err(_) => false,
-        }
+    fn left_over(&self, place: &Path) -> Option<File> {
+        let (undo, file) = self.read_open(place).ok()?;
+        undo.is_none_or(|undo| undo.is_of(self.id)).then_some(file)
     }
 
     /// Returns the paths at which an undo file of the image may be.
@@ -141,7 +138,13 @@ impl ImageFile {
     /// # Errors
     /// [`Error::Untrusted`]; those of [`Undo::read`].
     pub fn read(&self, undo: &Path) -> Result<Option<Undo>, Error> {
-        Undo::read_from(self.open(undo)?)
+        Ok(self.read_open(undo)?.0)
+    }
+
+    /// Reads an undo file as [`read`](Self::read) does, and returns the open file, too.
+    fn read_open(&self, undo: &Path) -> Result<(Option<Undo>, File), Error> {
+        let file = self.open(undo)?;
+        Ok((Undo::read_from(file.try_clone()?)?, file))
     }
 
     /// Opens an undo file of either format for [`Undo::of_file`], if the file is trusted.
@@ -187,27 +190,33 @@ impl ImageFile {
         let Some(mark) = mark(device)? else {
             return Ok(None);
         };
-        let (undo, file) = match mark.offset() {
+        let (undo, file, opened) = match mark.offset() {
             Some(offset) => (
                 in_image(device, &mark, offset)?,
                 PathBuf::from(OsStr::from_bytes(mark.path())),
+                None,
             ),
-            None => self.find(&mark)?,
+            None => {
+                let (undo, file, opened) = self.find(&mark)?;
+                (undo, file, Some(opened))
+            }
         };
         undo.take_back_by(device, &file)?;
         // A device has no identity here: its undo file is the user's.
-        if undo.is_of(self.id) {
-            in_place::remove(&file)?;
+        if let Some(opened) = opened.filter(|_| undo.is_of(self.id)) {
+            in_place::remove_opened(&file, &opened)?;
         }
         Ok(Some(file))
     }
 
     /// Finds the undo file of a mark.
-    fn find(&self, mark: &ChangeMark) -> Result<(Undo, PathBuf), Error> {
+    fn find(&self, mark: &ChangeMark) -> Result<(Undo, PathBuf, File), Error> {
         let mut refused = None;
         for place in self.places().into_iter().chain(named(mark, &self.names)) {
-            match self.read(&place) {
-                Ok(Some(undo)) if undo.id() == mark.id() => return Ok((undo, place)),
+            match self.read_open(&place) {
+                Ok((Some(undo), opened)) if undo.id() == mark.id() => {
+                    return Ok((undo, place, opened));
+                }
                 Err(Error::Io(e)) if e.kind() == io::ErrorKind::NotFound => {}
                 Ok(_) => {}
                 Err(error) => refused = Some(error),

@@ -14,9 +14,11 @@ use crate::planted::{self, Fault};
 use blockdev::BlockDevice;
 use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
 use ext4_format::superblock::SUPERBLOCK_OFFSET;
-use std::fs::File;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Size of a hole.
@@ -114,11 +116,53 @@ pub(crate) fn remove(file: &Path) -> io::Result<()> {
     sync_folder(file)
 }
 
+/// Removes the file that is open as `opened`. If its path leads to another file by now, that file stays: whoever owns a directory of
+/// the path may replace it by a link.
+pub(crate) fn remove_opened(path: &Path, opened: &File) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let folder = Some(folder).filter(|folder| !folder.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or_else(|| Path::new(".")))?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let there = rustix::fs::openat(&folder, name, flags, Mode::empty())?;
+    let id = |meta: Metadata| (meta.dev(), meta.ino());
+    if id(File::from(there).metadata()?) == id(opened.metadata()?) {
+        rustix::fs::unlinkat(&folder, name, AtFlags::empty())?;
+        folder.sync_all()?;
+    }
+    Ok(())
+}
+
 /// Makes the name of a new file durable, where a folder can be flushed.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     match File::open(folder.unwrap_or_else(|| Path::new("."))) {
         Ok(folder) => folder.sync_all(),
         Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_took_the_place_of_an_undo_file_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["theirs", "system"] {
+            std::fs::create_dir(at(name)).unwrap();
+            std::fs::write(at(name).join("shadow"), name).unwrap();
+        }
+        let undo = at("theirs").join("shadow");
+        let opened = File::open(&undo).unwrap();
+        std::fs::rename(at("theirs"), at("moved")).unwrap();
+        std::os::unix::fs::symlink(at("system"), at("theirs")).unwrap();
+        remove_opened(&undo, &opened).unwrap();
+        assert!(at("system").join("shadow").exists());
+        assert!(at("moved").join("shadow").exists());
+        remove_opened(&at("moved").join("shadow"), &opened).unwrap();
+        assert!(!at("moved").join("shadow").exists());
     }
 }
