@@ -310,11 +310,17 @@ impl Undo {
     }
 
     /// Checks that each sector of the image has its old or its new bytes, or is the mark of this change. An image
-    /// that was changed since, or another image, fails the check.
+    /// that was changed since, one with the mark of another change, or another image, fails the check.
     ///
     /// # Errors
     /// [`Error::Undo`] if the check fails; [`Error::Io`].
     pub fn check(&self, image: &dyn BlockDevice) -> Result<(), Error> {
+        if crate::mark(image)?.is_some_and(|mark| mark.id() != self.id()) {
+            return Err(Error::Undo(
+                "another change of the image was interrupted: `extant undo IMAGE` reverts it first"
+                    .to_owned(),
+            ));
+        }
         // A crash may leave the old length. Then nothing beyond it was written, or those writes are lost.
         if !(self.len..=self.grown.max(self.len)).contains(&image.len()) {
             return Err(Error::Undo(format!(

@@ -14,6 +14,7 @@ use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE}
 use ext4_image::ImageFile;
 use extant_mmp::{MmpDevice, MmpError, MmpOptions};
 use extant_terminal::output;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +31,15 @@ pub fn image_file(image: &Path) -> Result<ImageFile> {
         None => None,
     };
     Ok(ImageFile::of(store::file(image), part)?)
+}
+
+/// Opens an undo file of any owner. A pipe is refused, because opening it would wait for its writer.
+pub fn open_untrusted(undo: &Path) -> std::io::Result<File> {
+    if undo.metadata()?.is_file() {
+        return File::open(undo);
+    }
+    let text = format!("{}: not a regular file", undo.shown());
+    Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text))
 }
 
 /// Opens an image for a change in place, and returns the device and the path for the undo file beside the image. A volume with multiple

@@ -8,6 +8,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::{Access, BlockDevice};
+use ext4_format::FormatError;
 use ext4_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_cli_core::address::schemes;
 use extant_cli_core::format::show::{ShowPath, human};
@@ -148,11 +149,19 @@ fn make(image: &Path, len: u64, ours: bool) -> Result<()> {
     meta.map(drop).with_context(named(image))
 }
 
+/// Offset of the UUID in a superblock.
+const UUID: usize = 0x68;
+
 /// Returns the UUID of the volume on a device.
 fn uuid(device: &dyn BlockDevice) -> Option<[u8; 16]> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
-    Some(RawSuperblock::parse(&bytes).ok()?.uuid)
+    match RawSuperblock::parse(&bytes) {
+        Ok(sb) => Some(sb.uuid),
+        // The mark of a change keeps the UUID.
+        Err(FormatError::Interrupted(_)) => bytes.get(UUID..)?.first_chunk().copied(),
+        Err(_) => None,
+    }
 }
 
 /// Fails if the device of an image holds another volume than the source, unless it may be replaced.
@@ -173,6 +182,9 @@ fn run(args: &Both) -> Result<()> {
         ensure!(!one.overlaps(&other), "{src} and {dst} are the same file");
     }
     let source = store::open(src, Access::ReadOnly)?;
+    if let Some(mark) = ext4_image::mark(&source).with_context(named(src))? {
+        return Err(FormatError::Interrupted(mark.to_string())).with_context(named(src));
+    }
     let len = source.len();
     ensure!(len > 0, "{}: is empty", src.shown());
     let fresh = !schemes::is_remote(dst) && !store::file(dst).exists();

@@ -96,7 +96,7 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
     identity::identity(image)?;
     let device = store::open(image, Access::ReadWrite)?;
     let opened = if force {
-        File::open(file).map_err(Error::from)
+        in_place::open_untrusted(file).map_err(Error::from)
     } else {
         in_place::image_file(image)
             .with_context(|| image.shown())?
@@ -128,6 +128,7 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
             "nothing to take back: the change ended before its first write",
         );
     };
+    take_back_other(image, &device, undo.id(), force)?;
     let len = device.len();
     let bytes = if force {
         undo.force_back(&device, file).map_err(anyhow::Error::from)
@@ -137,6 +138,24 @@ fn named(file: &Path, image: &Path, force: bool) -> Result<()> {
     };
     let bytes = bytes.with_context(shown)?;
     report(image, undo.len() as u64, bytes, device.len() < len)
+}
+
+/// Rolls back an interrupted change other than the one with this identity. Otherwise the forced restore would overwrite its mark, and
+/// leave an image that is half changed and can be mounted.
+fn take_back_other(image: &Path, device: &dyn BlockDevice, id: u64, force: bool) -> Result<()> {
+    let name = || image.shown();
+    let mark = ext4_image::mark(device).with_context(name)?;
+    if mark.is_none_or(|mark| mark.id() == id) {
+        return Ok(());
+    }
+    let holder = in_place::image_file(image).with_context(name)?;
+    match in_place::take_back_from(image, &holder, device) {
+        Err(error) if force => {
+            output::warn(output::one_line(&error));
+            Ok(())
+        }
+        done => done.map(drop),
+    }
 }
 
 /// Applies an undo file of e2fsprogs. The writes have a separate undo record, because an interrupted change is rolled

@@ -79,6 +79,56 @@ fn what_was_changed_since_is_taken_back_by_force_alone() {
     assert!(s.bytes() == before);
 }
 
+/// The undo file of an earlier change does not replace the mark of an interrupted one.
+#[test]
+fn an_earlier_undo_file_first_reverts_the_interrupted_change() {
+    let Some((s, undo, before)) = interrupted() else {
+        return;
+    };
+    let marked = s.bytes();
+    let beside = std::fs::read(&undo).unwrap();
+    std::fs::write(&s.image, &before).unwrap();
+    let earlier = s.host("earlier").display().to_string();
+    s.ok(&["tune", "%", "-L", "second", "--undo", &earlier]);
+    for force in [&[][..], &["--force"]] {
+        std::fs::write(&s.image, &marked).unwrap();
+        std::fs::write(&undo, &beside).unwrap();
+        let ran = s.run(&[&["undo", &earlier, "%"], force].concat());
+        assert!(ran.stderr.contains("was reverted"), "{}", ran.stderr);
+        assert!(ran.code == Some(0) && s.bytes() == before);
+    }
+    std::fs::write(&s.image, &marked).unwrap();
+    let _ = std::fs::remove_file(&undo);
+    let said = s.fails(&["undo", &earlier, "%"]);
+    assert!(said.contains("a change in place was interrupted"), "{said}");
+    assert!(s.bytes() == marked);
+}
+
+#[test]
+fn a_pipe_is_not_an_undo_file() {
+    let Some(s) = Scratch::ext4() else {
+        return;
+    };
+    let pipe = s.host("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    let said = s.fails(&["undo", "--force", &pipe.display().to_string(), "%"]);
+    assert!(said.contains("not a regular file"), "{said}");
+}
+
+#[test]
+fn an_image_with_an_interrupted_change_is_not_copied() {
+    let Some((s, _, before)) = interrupted() else {
+        return;
+    };
+    let copy = s.host("copy");
+    std::fs::write(&copy, &before).unwrap();
+    for command in ["push", "pull"] {
+        let said = s.fails(&[command, "%", &copy.display().to_string(), "--force"]);
+        assert!(said.contains("a change in place was interrupted"), "{said}");
+        assert!(std::fs::read(&copy).unwrap() == before);
+    }
+}
+
 #[test]
 fn an_undo_file_that_is_not_trusted_is_told() {
     let Some((s, undo, before)) = interrupted() else {
