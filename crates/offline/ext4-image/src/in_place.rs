@@ -123,13 +123,14 @@ pub(crate) fn remove_opened(path: &Path, opened: &File) -> io::Result<()> {
         return Ok(());
     };
     let folder = Some(folder).filter(|folder| !folder.as_os_str().is_empty());
-    let folder = File::open(folder.unwrap_or_else(|| Path::new(".")))?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let there = rustix::fs::openat(&folder, name, flags, Mode::empty())?;
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let there = rustix::fs::openat(&folder, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
     let id = |meta: Metadata| (meta.dev(), meta.ino());
     if id(File::from(there).metadata()?) == id(opened.metadata()?) {
         rustix::fs::unlinkat(&folder, name, AtFlags::empty())?;
-        folder.sync_all()?;
+        rustix::fs::fsync(&folder)?;
     }
     Ok(())
 }

@@ -193,6 +193,11 @@ impl FileDevice {
         access: Access,
         block_special: bool,
     ) -> io::Result<Self> {
+        let writes = access == Access::ReadWrite;
+        // Before the lock, which NFS would show here as that of another.
+        if writes && kernel::is_written_by_qemu(&file) {
+            return Err(in_use(path));
+        }
         let locked = match access {
             Access::ReadWrite => file.try_lock(),
             Access::ReadOnly => file.try_lock_shared(),
@@ -202,7 +207,6 @@ impl FileDevice {
             Err(TryLockError::WouldBlock) => return Err(in_use(path)),
             Err(TryLockError::Error(e)) => return Err(at_path(path, e)),
         }
-        let writes = access == Access::ReadWrite;
         let backing = if block_special {
             kernel::lock_backing(&file, path, writes)?
         } else {

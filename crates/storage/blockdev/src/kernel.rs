@@ -6,13 +6,16 @@ pub(crate) use ioctls::{
     set_uuid,
 };
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{cached, discard, protects, punch_hole, uncached, unnamed};
+pub(crate) use linux::{
+    cached, discard, is_written_by_qemu, protects, punch_hole, uncached, unnamed,
+};
 #[cfg(target_os = "linux")]
 pub(crate) use loops::{lock_backing, refuse_loop};
 #[cfg(not(target_os = "linux"))]
 pub(crate) use others::{
-    cached, discard, extents, generation, grow, lock_backing, move_extents, project, protects,
-    punch_hole, refuse_loop, set_generation, set_label, set_project, set_uuid, uncached, unnamed,
+    cached, discard, extents, generation, grow, is_written_by_qemu, lock_backing, move_extents,
+    project, protects, punch_hole, refuse_loop, set_generation, set_label, set_project, set_uuid,
+    uncached, unnamed,
 };
 
 #[cfg(target_os = "linux")]
@@ -171,6 +174,38 @@ mod tests {
         let first = FileDevice::open(&above.0, Access::ReadWrite).unwrap();
         let second = FileDevice::open(&other.0, Access::ReadWrite).unwrap();
         drop((first, second));
+    }
+
+    /// `qemu-nbd` locks an image as a virtual machine does.
+    #[test]
+    fn an_image_that_qemu_writes_is_in_use() {
+        needs::tools!("qemu-nbd");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("img");
+        FileDevice::create(&path, 4 << 20).unwrap();
+        for (access, flags) in [("reads", &["-r"][..]), ("writes", &[])] {
+            let socket = dir.path().join(access);
+            let mut qemu = Command::new("qemu-nbd");
+            let mut qemu = qemu
+                .args(["-f", "raw", "-k"])
+                .arg(&socket)
+                .args(flags)
+                .arg(&path)
+                .spawn()
+                .unwrap();
+            while !socket.exists() && qemu.try_wait().unwrap().is_none() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            let opened = FileDevice::open(&path, Access::ReadWrite).map(drop);
+            FileDevice::open(&path, Access::ReadOnly).unwrap();
+            qemu.kill().unwrap();
+            qemu.wait().unwrap();
+            match access {
+                "reads" => opened.unwrap(),
+                _ => assert_eq!(opened.unwrap_err().kind(), std::io::ErrorKind::ResourceBusy),
+            }
+        }
+        FileDevice::open(&path, Access::ReadWrite).unwrap();
     }
 
     #[test]

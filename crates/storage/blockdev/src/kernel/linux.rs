@@ -90,3 +90,20 @@ pub(crate) fn protects(device: &Metadata) -> bool {
     let said = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
     said.is_ok_and(|said| said.trim() == "1")
 }
+
+/// Returns whether QEMU writes an image, or keeps others from it. QEMU locks a byte for each thing that it does with an image, and
+/// another for each that it does not share (its `block/file-posix.c`).
+pub(crate) fn is_written_by_qemu(image: &File) -> bool {
+    const WRITES: libc::off_t = 101;
+    const SHARES_NO_WRITES: libc::off_t = 201;
+    [WRITES, SHARES_NO_WRITES].into_iter().any(|at| {
+        // SAFETY: all zeros is a lock, as it has numbers only.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        (lock.l_start, lock.l_len) = (at, 1);
+        // SAFETY: the kernel reads and writes the lock, which lives until it returns.
+        let done = unsafe { libc::fcntl(image.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+        done == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+    })
+}

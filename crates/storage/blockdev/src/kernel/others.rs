@@ -31,6 +31,10 @@ pub(crate) fn protects(_: &Metadata) -> bool {
     false
 }
 
+pub(crate) fn is_written_by_qemu(_: &File) -> bool {
+    false
+}
+
 pub(crate) fn refuse_loop(_: &File, _: &Path) -> io::Result<()> {
     Ok(())
 }
