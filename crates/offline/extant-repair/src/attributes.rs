@@ -46,8 +46,13 @@ pub(crate) fn mend(
             ..Features::default()
         };
         superblock::need(session, needed, "ext_attr is set, as there are attributes")?;
-        session.claims.insert(geo.clusters_of(block, 1));
-        *session.attribute_blocks.entry(block).or_default() += 1;
+        if is_foreign(session, block) {
+            let owners = session.attribute_copies.entry(block).or_default();
+            owners.push(record.ino);
+        } else {
+            session.claims.insert(geo.clusters_of(block, 1));
+            *session.attribute_blocks.entry(block).or_default() += 1;
+        }
         return Ok((accounted + in_block + 1, inline));
     }
     let text = "its block of attributes is removed";
@@ -171,8 +176,11 @@ fn is_of_owner(session: &Session<'_, '_>, record: &Record, ino: InodeNr) -> Resu
 }
 
 /// Subtracts the attributes of a cleared inode from the counts. The next round counts the values of its block.
-pub(crate) fn forget(session: &mut Session<'_, '_>, raw: &[u8]) {
+pub(crate) fn forget(session: &mut Session<'_, '_>, ino: InodeNr, raw: &[u8]) {
     let block = inode::file_acl(raw, &session.geo);
+    if let Some(owners) = session.attribute_copies.get_mut(&block) {
+        owners.retain(|&owner| owner != ino);
+    }
     if let Some(found) = session.attribute_blocks.get_mut(&block) {
         *found -= 1; // it was counted
         if *found == 0 {
@@ -238,9 +246,9 @@ fn usable(
     record: &Record,
     block: BlockNr,
 ) -> Result<Option<u64>, Error> {
-    let known = session.attribute_blocks.contains_key(&block);
-    let claimed = session.claims.contains(session.geo.cluster_of(block));
-    if !known && (!session.geo.is_valid_data_range(block, 1) || claimed) {
+    let known = session.attribute_blocks.contains_key(&block)
+        || session.attribute_copies.contains_key(&block);
+    if !session.geo.is_valid_data_range(block, 1) {
         return Ok(None);
     }
     let mut bytes = session.read(block)?;
@@ -260,7 +268,11 @@ fn usable(
         note(session, &values);
     }
     let place = format!("block {block}");
-    if !values.broken.is_empty() && ask_to_remove(session, place, &values) {
+    // The next round looks at the copy of a block that is not the inode's own.
+    if !values.broken.is_empty()
+        && !is_foreign(session, block)
+        && ask_to_remove(session, place, &values)
+    {
         xattr::remove_in_block(&mut bytes, |a| values.has_broken(a));
         if session.has_csum() {
             xattr::set_checksum(&mut bytes, session.geo.csum_seed, block);
@@ -268,6 +280,61 @@ fn usable(
         session.write(block, &bytes)?;
     }
     Ok(Some(values.accounted))
+}
+
+/// Returns whether another structure than attributes has a block.
+fn is_foreign(session: &Session<'_, '_>, block: BlockNr) -> bool {
+    session.claims.contains(session.geo.cluster_of(block))
+        && !session.attribute_blocks.contains_key(&block)
+}
+
+/// Gives inodes copies of blocks of attributes that other structures have. Free blocks are known by now.
+pub(crate) fn copy_foreign(session: &mut Session<'_, '_>) -> Result<(), Error> {
+    for (block, owners) in std::mem::take(&mut session.attribute_copies) {
+        let place = owners
+            .first()
+            .map_or(String::new(), |ino| format!("inode {ino}"));
+        let text = "its block of attributes is claimed twice: it gets a copy";
+        if owners.is_empty() || !session.ask(&place, text, None) {
+            continue;
+        }
+        let Some(copy) = session.allocate() else {
+            drop_blocks(session, &owners)?;
+            continue;
+        };
+        let mut bytes = session.read(block)?;
+        let count = owners.len() as u32;
+        xattr::set_refcount(&mut bytes, count).map_err(Error::Format)?;
+        if session.has_csum() {
+            xattr::set_checksum(&mut bytes, session.geo.csum_seed, copy);
+        }
+        session.write(copy, &bytes)?;
+        session.attribute_blocks.insert(copy, count);
+        for ino in owners {
+            if let Some(mut raw) = session.read_record(ino)? {
+                inode::set_file_acl(&mut raw, copy);
+                session.write_record(ino, &mut raw)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the blocks of attributes of inodes, for which there is no room.
+fn drop_blocks(session: &mut Session<'_, '_>, owners: &[InodeNr]) -> Result<(), Error> {
+    let each = session.geo.sectors_per_cluster();
+    for &ino in owners {
+        let text = "its block of attributes is removed, as no block is free for a copy";
+        if let Some(mut raw) = session.read_record(ino)?
+            && session.ask(format!("inode {ino}"), text, Some("attributes"))
+        {
+            inode::set_file_acl(&mut raw, BlockNr(0));
+            let left = inode::sectors(&raw, &session.geo).saturating_sub(each);
+            inode::set_sectors(&mut raw, &session.geo, left).map_err(Error::Format)?;
+            session.write_record(ino, &mut raw)?;
+        }
+    }
+    Ok(())
 }
 
 /// Sets counts of inodes and checksums of blocks of attributes, and the counts of references to values in inodes.

@@ -157,7 +157,12 @@ fn make_directory(
     parent: InodeNr,
     text: &str,
 ) -> Result<bool, Error> {
+    // Without a block, nothing is written: a directory without blocks would be one more fault.
+    let Some(physical) = session.allocate() else {
+        return Ok(false);
+    };
     if !session.ask(format!("inode {ino}"), text, None) {
+        session.free(physical);
         return Ok(false);
     }
     let mut raw = vec![0; session.geo.inode_size.into()];
@@ -175,7 +180,7 @@ fn make_directory(
     };
     inode::encode_core(&core, &mut raw, &session.geo);
     session.write_record(ino, &mut raw)?;
-    if !first_block(session, ino, parent, 0)? {
+    if !write_first_block(session, ino, parent, 0, physical)? {
         return Ok(false);
     }
     session.inodes.insert(
@@ -202,9 +207,19 @@ pub(crate) fn first_block(
     parent: InodeNr,
     generation: u32,
 ) -> Result<bool, Error> {
-    let Some(physical) = session.allocate() else {
-        return Ok(false);
-    };
+    match session.allocate() {
+        Some(physical) => write_first_block(session, ino, parent, generation, physical),
+        None => Ok(false),
+    }
+}
+
+fn write_first_block(
+    session: &mut Session<'_, '_>,
+    ino: InodeNr,
+    parent: InodeNr,
+    generation: u32,
+    physical: BlockNr,
+) -> Result<bool, Error> {
     let mut bytes = vec![0; session.block_size()];
     let csum = session.has_csum();
     dir_entry::init_dir(

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::names::SeenNames;
-use crate::session::{InodeUse, NAME_OF_EMPTY_INODE, Session};
+use crate::session::{DirState, InodeUse, NAME_OF_EMPTY_INODE, Session};
 use crate::{encryption, names, salvage};
 use ext4_format::fold::Comparison;
 use ext4_format::group_desc::INODE_UNINIT;
@@ -19,11 +19,14 @@ pub(crate) struct Name {
     pub(crate) file_type: Option<FileType>,
 }
 
+/// Returns the inode number of ".." in the first block of a directory.
+pub(crate) fn dotdot_of(bytes: &[u8]) -> u32 {
+    let number = bytes.get(12..16).and_then(<[u8]>::first_chunk);
+    number.map_or(0, |b| u32::from_le_bytes(*b))
+}
+
 pub(crate) fn note_dotdot(session: &mut Session<'_, '_>, ino: InodeNr, bytes: &[u8]) {
-    let dotdot = bytes
-        .get(12..16)
-        .and_then(<[u8]>::first_chunk)
-        .map_or(0, |b| u32::from_le_bytes(*b));
+    let dotdot = dotdot_of(bytes);
     if let Some(state) = session.dirs.get_mut(&ino.0) {
         state.dotdot = dotdot;
     }
@@ -184,7 +187,7 @@ pub(crate) fn read_leaf(
             name = Cow::Owned(new);
         }
         seen.keep(compared.key(&name).into_owned(), record.inode);
-        if FileType::from_dir_byte(record.file_type) != file_type {
+        if record.file_type != type_byte(file_type) {
             read.tell(|| format!("the type of \"{}\"", shown()));
         }
         count(session, ino, record.inode);
@@ -228,7 +231,7 @@ fn is_dot(
     let ends = bytes.get(at + 8 + name.len()) == Some(&0);
     let typed = dir_entry_type(session, FileType::Directory);
     let own = read.dots == 1 || record.inode == ino;
-    if !ends || !own || FileType::from_dir_byte(record.file_type) != typed {
+    if !ends || !own || record.file_type != type_byte(typed) {
         read.tell(|| format!("its \"{}\"", name.escape_ascii()));
     }
     read.dots += 1;
@@ -243,6 +246,11 @@ pub(crate) fn dir_entry_type(session: &Session<'_, '_>, is: FileType) -> Option<
     session.geo.features.has_filetype().then_some(is)
 }
 
+/// Returns the byte of a type; 0 on volumes without types.
+fn type_byte(file_type: Option<FileType>) -> u8 {
+    file_type.map_or(0, |file_type| file_type as u8)
+}
+
 /// Returns the type of a name's inode, or the reason why the name is invalid.
 fn verdict(
     session: &Session<'_, '_>,
@@ -252,7 +260,8 @@ fn verdict(
     let Some(used) = session.inodes.get(&ino.0) else {
         return Err("is not in use");
     };
-    let elsewhere = || session.dirs.get(&ino.0).is_some_and(|d| d.parent != 0);
+    let taken = |d: &DirState| d.parent != 0 || d.stays_in != 0 && d.stays_in != dir.0;
+    let elsewhere = || session.dirs.get(&ino.0).is_some_and(taken);
     match used.kind {
         InodeUse::Reserved => Err("is reserved"),
         InodeUse::Value => Err("holds the value of an attribute"),

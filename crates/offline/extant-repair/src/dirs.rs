@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::{connect, inline_dirs};
 use ext4_format::dir_entry::{self, LeafBuilder};
 use ext4_format::htree::{self};
-use ext4_format::inode::{self, flags};
+use ext4_format::inode::flags;
 use ext4_format::{BlockNr, FileType, InodeNr};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,30 +21,74 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Records the groups in which names lead to inodes in the part of the table that the descriptor declares unused.
-/// That part must be read before any of these names is removed. Returns whether there are such groups.
-pub(crate) fn find_unread_inodes(session: &mut Session<'_, '_>) -> Result<bool, Error> {
-    let mut groups = BTreeSet::new();
+/// Records the groups in which names lead to inodes in the part of the table that the descriptor declares unused, or
+/// attributes to the inodes of their values. That part must be read before any of these names is removed. Returns whether
+/// there are such groups. If there are none, finds the directories with several names, too.
+pub(crate) fn survey(session: &mut Session<'_, '_>) -> Result<bool, Error> {
+    let values = session.value_inodes.keys().map(|&ino| InodeNr(ino));
+    let places = values.filter_map(|ino| session.geo.group_of_inode(ino));
+    let unread = places.filter(|&(group, index)| index >= session.records_in(group.0));
+    let mut groups: BTreeSet<u32> = unread.map(|(group, _)| group.0).collect();
+    let mut named = NamedDirs::default();
     for &dir in session.dirs.keys() {
         for bytes in parts(session, InodeNr(dir))? {
             for record in dir_entry::records(&bytes, 0, true).map_while(Result::ok) {
+                if session.dirs.contains_key(&record.inode.0)
+                    && !matches!(record.name, b"." | b"..")
+                {
+                    named.note(record.inode.0, dir);
+                }
                 let Some((group, index)) = session.geo.group_of_inode(record.inode) else {
                     continue;
                 };
-                if groups.contains(&group.0) || index < session.records_in(group.0) {
-                    continue;
-                }
-                let raw = session.read_record(record.inode)?.unwrap_or_default();
-                let in_use = inode::decode_core(&raw, &session.geo, record.inode)
-                    .is_ok_and(|core| core.links > 0);
-                if in_use {
+                // Even if the inode is not in use, the descriptor is older than the name, and others may be.
+                if index >= session.records_in(group.0) {
                     groups.insert(group.0);
                 }
             }
         }
     }
     session.whole_tables.extend(&groups);
+    if groups.is_empty() {
+        choose_parents(session, &named)?;
+    }
     Ok(!groups.is_empty())
+}
+
+/// Directories with a name for each directory.
+#[derive(Default)]
+struct NamedDirs {
+    first: BTreeMap<u32, u32>,
+    /// All of them, of those that have names in several directories.
+    several: BTreeMap<u32, BTreeSet<u32>>,
+}
+
+impl NamedDirs {
+    fn note(&mut self, ino: u32, dir: u32) {
+        let first = *self.first.entry(ino).or_insert(dir);
+        if first != dir {
+            let all = self.several.entry(ino).or_default();
+            all.extend([first, dir]);
+        }
+    }
+}
+
+/// Decides where directories stay that have names in several directories: where their ".." leads to. It was written in
+/// the same transaction as that name, by a rename.
+fn choose_parents(session: &mut Session<'_, '_>, named: &NamedDirs) -> Result<(), Error> {
+    for (&ino, dirs) in &named.several {
+        let first = dir_blocks::blocks(session, InodeNr(ino))?;
+        let dotdot = match first.as_ref().and_then(|dir| dir.places.first()) {
+            Some(&block) => dir_names::dotdot_of(&session.read(block)?),
+            None => inline_dirs::parent(session, InodeNr(ino))?.map_or(0, |parent| parent.0),
+        };
+        if let Some(state) = session.dirs.get_mut(&ino)
+            && dirs.contains(&dotdot)
+        {
+            state.stays_in = dotdot;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the parts of a directory that hold names: its blocks, or the two runs inside its inode.

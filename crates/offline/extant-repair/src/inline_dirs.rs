@@ -65,6 +65,11 @@ pub(crate) fn parts(session: &Session<'_, '_>, ino: InodeNr) -> Result<Vec<Vec<u
     Ok(dir.map_or_else(Vec::new, runs))
 }
 
+/// Returns the parent of a directory; none for a directory of another kind.
+pub(crate) fn parent(session: &Session<'_, '_>, ino: InodeNr) -> Result<Option<InodeNr>, Error> {
+    Ok(read(session, ino)?.map(|dir| dir.parent))
+}
+
 /// Mends the names of a directory, counts them, and notes its parent.
 pub(crate) fn mend(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<(), Error> {
     let Some(mut dir) = read(session, ino)? else {

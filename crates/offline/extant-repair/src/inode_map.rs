@@ -4,7 +4,7 @@
 use crate::attributes;
 use crate::error::Error;
 use crate::mapping::{self, MapRead, NodePool};
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::session::Session;
 use ext4_format::extent::Extent;
 use ext4_format::htree::{self, IndexBlockKind};
@@ -303,12 +303,14 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
     };
     let mut extents = split(session, extents, &shared)?;
     let directory = core.file_type() == Some(FileType::Directory);
-    if directory
-        && extents.is_empty()
-        && let Some(physical) = session.allocate()
-    {
-        session.write(physical, &vec![0; session.block_size()])?;
-        extents.push(Extent::block(0, physical));
+    if directory && extents.is_empty() {
+        if let Some(physical) = session.allocate() {
+            session.write(physical, &vec![0; session.block_size()])?;
+            extents.push(Extent::block(0, physical));
+        } else if ino != InodeNr::ROOT {
+            drop_directory(session, ino, &raw)?;
+            return Ok(false);
+        }
     }
     let mut root = [0; inode::I_BLOCK_SIZE];
     let had_extents = core.flags & flags::EXTENTS != 0;
@@ -342,6 +344,16 @@ pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrite: Rewrite) -> Result
     inode::set_sectors(&mut raw, &session.geo, count).map_err(Error::Format)?;
     session.write_record(ino, &mut raw)?;
     Ok(true)
+}
+
+/// Clears a directory without blocks, for which none is free.
+fn drop_directory(session: &mut Session<'_, '_>, ino: InodeNr, raw: &[u8]) -> Result<(), Error> {
+    if record::clear(session, ino, "a directory without blocks, and none is free")? {
+        attributes::forget(session, ino, raw);
+        session.inodes.remove(&ino.0);
+        session.dirs.remove(&ino.0);
+    }
+    Ok(())
 }
 
 /// Gives copies of shared blocks to their second owner; without room the blocks are dropped.

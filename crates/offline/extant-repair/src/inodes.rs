@@ -20,8 +20,8 @@ fn put(raw: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Mends all records, and records the inodes in use.
-pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
+/// Mends all records, and records the inodes in use. Returns the mappings that need free blocks.
+pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<Vec<Rewrite>, Error> {
     let mut rewrites = Vec::new();
     for group in 0..session.geo.groups {
         for index in 0..session.records_in(group) {
@@ -34,9 +34,15 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
             }
         }
     }
+    Ok(rewrites)
+}
+
+/// Makes what needs free blocks. All inodes must have been read, or their blocks would be taken.
+pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrites: Vec<Rewrite>) -> Result<(), Error> {
     for rewrite in rewrites {
         crate::inode_map::rewrite(session, rewrite)?;
     }
+    attributes::copy_foreign(session)?;
     attributes::counts(session)
 }
 
@@ -317,7 +323,7 @@ fn in_use(
     if record.has(flags::INLINE_DATA) {
         let (kept, _) = inline_data::mend(session, record, inline, file_type)?;
         if !kept {
-            attributes::forget(session, &record.raw);
+            attributes::forget(session, record.ino, &record.raw);
             return Ok(false);
         }
     }
@@ -466,7 +472,7 @@ fn symlink(
                 }
             }
             rewrites.retain(|r| r.ino != record.ino);
-            attributes::forget(session, &record.raw);
+            attributes::forget(session, record.ino, &record.raw);
             return Ok(None);
         }
     } else if size as u64 != record.core.size

@@ -291,11 +291,12 @@ fn round<'d>(
             continue;
         }
         orphans::mend(&mut session)?;
-        inodes::mend(&mut session)?;
-        if dirs::find_unread_inodes(&mut session)? {
+        let rewrites = inodes::mend(&mut session)?;
+        if dirs::survey(&mut session)? {
             *whole_tables = session.whole_tables;
             continue;
         }
+        inodes::rewrite(&mut session, rewrites)?;
         dirs::mend(&mut session)?;
         connect::mend(&mut session)?;
         resize::mend(&mut session)?;

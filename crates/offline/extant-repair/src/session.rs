@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use ext4_format::superblock::RawSuperblock;
-use ext4_format::{BlockNr, FileType, GroupNr};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
 use ext4_image::{ClusterSet, Image, MemOverlay};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -117,6 +117,8 @@ pub(crate) struct DirState {
     pub(crate) parent: u32,
     /// Inode number in its "..".
     pub(crate) dotdot: u32,
+    /// Of several directories with a name for it, the one that its ".." leads to, or 0.
+    pub(crate) stays_in: u32,
     /// Directories in it.
     pub(crate) children: u32,
 }
@@ -137,6 +139,8 @@ pub(crate) struct Session<'a, 'd> {
     pub(crate) resize_map: Option<BlockNr>,
     /// Blocks of extended attributes, and the inodes found that share each.
     pub(crate) attribute_blocks: BTreeMap<BlockNr, u32>,
+    /// Blocks of attributes that another structure has, and the inodes that get a copy of each.
+    pub(crate) attribute_copies: BTreeMap<BlockNr, Vec<InodeNr>>,
     /// Inodes with values of attributes, and the attributes found that refer to each.
     pub(crate) value_inodes: BTreeMap<u32, u64>,
     /// Empty inodes with names that stay. The inode bitmap has them in use, and keeps that trace of their files.
@@ -178,6 +182,7 @@ impl<'a, 'd> Session<'a, 'd> {
             orphans: BTreeSet::new(),
             resize_map: None,
             attribute_blocks: BTreeMap::new(),
+            attribute_copies: BTreeMap::new(),
             value_inodes: BTreeMap::new(),
             named_empty_inodes: BTreeSet::new(),
             policies: BTreeMap::new(),

@@ -4,6 +4,7 @@ use extant_testing::{
     bases, chosen, common, folded, image, mounted, mutant, record_in_log, verdict, walk,
 };
 
+mod attributes;
 mod damage;
 mod debugfs;
 mod extents;
@@ -12,9 +13,11 @@ mod folding;
 mod in_place;
 mod kernel;
 mod kinds;
+mod moved;
 mod mutants;
 mod pending;
 mod quota;
 mod shared;
 mod stages;
 mod superblocks;
+mod unread;
