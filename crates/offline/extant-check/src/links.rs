@@ -175,7 +175,7 @@ impl Follower<'_> {
     fn check_type(&self, block: &Block<'_>, link: Link, is: FileType) {
         let has = self.check.volume.geo.features.has_filetype();
         let stored = FileType::from_dir_byte(link.type_byte);
-        if stored != has.then_some(is) {
+        if link.type_byte != if has { is as u8 } else { 0 } {
             let rule = match link.type_byte {
                 0 => Rule::EntryTypeless,
                 _ => Rule::EntryType,

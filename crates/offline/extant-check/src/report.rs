@@ -106,6 +106,7 @@ rules! {
     ResizeInode Fault "resize-inode" "the inode of reserved descriptors is damaged";
     Orphans Fault "orphans" "the list of orphans is damaged";
     OrphanFile Fault "orphan-file" "the orphan file is damaged";
+    OrphanPresent Note "orphan-present" "orphan_present is set, and the orphan file is empty";
     Quota Fault "quota" "a quota file is damaged";
     QuotaUsage Fault "quota-usage" "a quota file counts wrongly what is used";
     Encryption Fault "encryption" "an inode is not encrypted as it says";

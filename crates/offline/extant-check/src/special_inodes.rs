@@ -5,6 +5,7 @@ use crate::report::{FindingPlace, Rule};
 use crate::space;
 use crate::state::Check;
 use crate::subject::Subject;
+use ext4_format::features::RoCompat;
 use ext4_format::inode::{self, flags};
 use ext4_format::{BlockNr, FileType, FormatError, GroupNr, InodeNr, indirect, orphan_file};
 
@@ -210,12 +211,26 @@ fn check_orphan_file(check: &Check<'_>) {
     if mapped.damaged || mapped.data != mapped.end || mapped.end * block != core.size {
         return tell(format!("{} bytes, and {} blocks", core.size, mapped.data));
     }
-    for run in &mapped.runs {
-        check_orphan_blocks(check, place, seed, run);
+    let sound = mapped.runs.iter().fold(true, |sound, run| {
+        check_orphan_blocks(check, place, seed, run) && sound
+    });
+    // While a volume is mounted, the mark is set.
+    if sound
+        && geo.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT)
+        && !geo.features.has_needs_recovery()
+    {
+        check.findings.add(Rule::OrphanPresent, place, String::new);
     }
 }
 
-fn check_orphan_blocks(check: &Check<'_>, place: FindingPlace, seed: Option<u32>, run: &Run) {
+/// Checks a run of the orphan file. Returns whether its blocks are sound and empty.
+fn check_orphan_blocks(
+    check: &Check<'_>,
+    place: FindingPlace,
+    seed: Option<u32>,
+    run: &Run,
+) -> bool {
+    let mut sound = true;
     let mut bytes = vec![0; check.volume.block_size()];
     for i in 0..run.len {
         let at = BlockNr(run.physical.0 + u64::from(i));
@@ -224,18 +239,22 @@ fn check_orphan_blocks(check: &Check<'_>, place: FindingPlace, seed: Option<u32>
             .volume
             .read_or_tell(at, &mut bytes, place, &check.findings)
         {
+            sound = false;
             continue;
         }
         let place = place.block(at);
         let verified: Result<(), FormatError> = orphan_file::verify(&bytes, seed, at);
         if let Err(e) = verified {
             check.findings.add_error(Rule::OrphanFile, place, &e);
+            sound = false;
             continue;
         }
         for (_, ino) in orphan_file::orphans(&bytes) {
+            sound = false;
             check.findings.add(Rule::Orphans, place, || {
                 format!("inode {ino} waits for its end")
             });
         }
     }
+    sound
 }

@@ -57,10 +57,6 @@ pub(crate) fn check(volume: &Volume<'_>, findings: &Findings) {
             "resize_inode and meta_bg",
         ),
         (
-            features.has_resize_inode() && features.has_sparse_super2(),
-            "resize_inode and sparse_super2",
-        ),
-        (
             features.has_csum_seed() && !features.has_metadata_csum(),
             "metadata_csum_seed without metadata_csum",
         ),

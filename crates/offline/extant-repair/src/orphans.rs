@@ -89,7 +89,8 @@ fn file(session: &mut Session<'_, '_>) -> Result<bool, Error> {
         }
     }
     let ro = session.sb.feature_ro_compat.get();
-    if ro & RoCompat::ORPHAN_PRESENT.bits() != 0 {
+    let text = "orphan_present is cleared, as the orphan file is empty";
+    if ro & RoCompat::ORPHAN_PRESENT.bits() != 0 && session.ask("superblock", text, None) {
         session
             .sb
             .feature_ro_compat

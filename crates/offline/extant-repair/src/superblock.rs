@@ -286,9 +286,9 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
             "needs_recovery is cleared, as there is no journal",
         );
     }
-    let exclusive = features.has_meta_bg() || features.has_sparse_super2();
-    let text = "resize_inode is cleared, which goes with neither meta_bg nor sparse_super2";
-    if features.has_resize_inode() && exclusive && session.ask("superblock", text, None) {
+    let text = "resize_inode is cleared, which does not go with meta_bg";
+    let exclusive = features.has_resize_inode() && features.has_meta_bg();
+    if exclusive && session.ask("superblock", text, None) {
         let has = session.sb.feature_compat.get() & !Compat::RESIZE_INODE.bits();
         session.sb.feature_compat.set(has);
         session.sb.reserved_gdt_blocks.set(0);

@@ -159,3 +159,56 @@ fn a_project_quota_without_the_feature_is_not_named() {
     image.mend("a number of an empty inode");
     assert!(image.files() == before);
 }
+
+/// mke2fs makes both unless `resize_inode` is switched off.
+#[test]
+fn reserved_descriptors_go_with_at_most_two_backups() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for backups in 0..=2 {
+        for features in [
+            "sparse_super2,resize_inode",
+            "sparse_super2,resize_inode,bigalloc",
+        ] {
+            let backups = format!("num_backup_sb={backups}");
+            let image = Image::new("64M", 1024, &["-O", features, "-E", &backups]);
+            image.assert_clean(&format!("{features}, {backups}"));
+            let plan = image.repair("a sound image");
+            assert!(
+                plan.mends.is_empty(),
+                "{features}, {backups}: {:#?}",
+                plan.mends
+            );
+            let before = image.record("<7>");
+            image.edit(before + 40, 60, |map| map.fill(0));
+            image.mend("the map of reserved descriptors");
+        }
+    }
+}
+
+/// `e2fsck -p` leaves it set after a crash, and `e2fsck -fn` takes it for a fault.
+#[test]
+fn an_empty_orphan_file_has_no_mark() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("16M", 1024, &["-O", "orphan_file"]);
+    image.change(&["feature orphan_present"]);
+    let plan = image.mend("a mark of orphans");
+    assert_eq!(plan.mends.len(), 1, "{:#?}", plan.mends);
+    assert!(plan.mends[0].is_safe());
+}
+
+/// Linux leaves bytes of an older block there.
+#[test]
+fn directories_without_types_have_no_types() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let image = Image::new("16M", 1024, &["-O", "^filetype"]);
+    image.change(&["mkdir dir"]);
+    image.write("dir/file", b"content");
+    image.assert_clean("no types");
+    let before = image.files();
+    let at = image.blocks("dir")[0] * 1024;
+    for record in [0, 12, 24] {
+        image.edit(at + record + 7, 1, |byte| byte[0] = 0x50);
+        image.mend("a type");
+        assert_eq!(image.files(), before);
+    }
+}
