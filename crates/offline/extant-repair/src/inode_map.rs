@@ -7,9 +7,10 @@ use crate::mapping::{self, MapRead, NodePool};
 use crate::record::{self, Record};
 use crate::session::Session;
 use ext4_format::extent::Extent;
+use ext4_format::group_desc::BLOCK_UNINIT;
 use ext4_format::htree::{self, IndexBlockKind};
 use ext4_format::inode::{self, flags};
-use ext4_format::{BlockNr, FileType, InodeNr, dir_entry};
+use ext4_format::{BlockNr, FileType, InodeNr, bitmap, dir_entry};
 use std::collections::BTreeSet;
 
 /// An inode whose mapping is rewritten when the free blocks are known.
@@ -39,6 +40,7 @@ pub(crate) fn map(
             .get_or_insert_with(|| "a block map on a bigalloc volume".into());
     }
     let directory = record.core.file_type() == Some(FileType::Directory);
+    cut_if_older(session, record, &mut map, attribute_blocks);
     let bad = (map.nodes.clone(), map.blocks());
     let mut anew = map.problem.is_some();
     // Blocks behind a hole are counted from the hole on: a directory has no holes.
@@ -123,6 +125,51 @@ pub(crate) fn cut(session: &mut Session<'_, '_>, map: &mut MapRead, end: u64) ->
         session.claims.remove(session.geo.clusters_of(first, len));
     }
     !gone.is_empty()
+}
+
+/// Cuts the mapping of a file behind its size if the mapping is older than the inode, of before the file was cut: the count of blocks
+/// fits the size, and a block behind it is free. A size that is older or damaged does not have both signs.
+fn cut_if_older(
+    session: &Session<'_, '_>,
+    record: &Record,
+    map: &mut MapRead,
+    attribute_blocks: u64,
+) {
+    let regular = record.core.file_type() == Some(FileType::Regular);
+    if !regular || record.has(flags::VERITY) || map.problem.is_some() {
+        return;
+    }
+    let whole = map.extents.clone();
+    let written = whole.iter().rfind(|e| !e.unwritten).map_or(0, Extent::end);
+    let end = record.core.size.div_ceil(session.geo.block_size.into());
+    let behind = if written > end {
+        map.cut(end)
+    } else {
+        Vec::new()
+    };
+    let counted = clusters(session, map) + map.nodes.len() as u64 + attribute_blocks;
+    let fits =
+        counted * session.geo.sectors_per_cluster() == inode::sectors(&record.raw, &session.geo);
+    if fits && behind.iter().any(|&(first, _)| is_free(session, first)) {
+        map.problem = Some("blocks behind its size, of which some are free".into());
+    } else {
+        map.extents = whole;
+    }
+}
+
+/// Returns whether the block bitmap has a block as free; `false` if the bitmap cannot be read.
+fn is_free(session: &Session<'_, '_>, block: BlockNr) -> bool {
+    let Some((group, within)) = session.geo.group_of_block(block) else {
+        return false;
+    };
+    let Some(desc) = session.descs.get(group.0 as usize) else {
+        return false;
+    };
+    if session.geo.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0 {
+        return true;
+    }
+    let bits = (desc.block_bitmap.0 != 0).then(|| session.read(desc.block_bitmap));
+    matches!(bits, Some(Ok(bits)) if !bitmap::test(&bits, within / session.geo.cluster_ratio))
 }
 
 /// Cuts the mapping of a directory behind its size and the blocks with names that follow. An extent with a damaged length reaches over

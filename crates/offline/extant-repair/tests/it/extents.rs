@@ -274,3 +274,22 @@ fn a_directory_keeps_the_names_of_an_extent_with_another_start() {
         assert!(image.files() == before, "{features}");
     }
 }
+
+/// The write of a mapping that was cut was lost, or that of a size and a count of blocks. The bitmap tells which.
+#[test]
+fn blocks_behind_a_size_stay_unless_they_are_free() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    for freed in [false, true] {
+        let image = Image::new("16M", 1024, &[]);
+        image.write("file", &[b'x'; 9 * 1024]);
+        let behind = image.blocks("file").split_off(1);
+        image.change(&["sif file size 1000", "sif file blocks 2"]);
+        if freed {
+            let requests: Vec<_> = behind.iter().map(|b| format!("freeb {b}")).collect();
+            image.change(&requests.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        image.mend("a mapping behind the size");
+        let len = if freed { 1000 } else { 9 * 1024 };
+        assert_eq!(image.files()[Path::new("file")], vec![b'x'; len]);
+    }
+}

@@ -31,6 +31,13 @@ enum Origin {
     FromTree,
 }
 
+impl BaseKind {
+    /// Returns whether Linux can mount and change a base, which has all directories.
+    pub fn is_changed_by_linux(&self) -> bool {
+        self.made == Origin::Mounted && self.name != "few inodes"
+    }
+}
+
 macro_rules! kinds {
     ($($name:literal $size:literal $block:literal $made:ident $args:expr;)*) => {
         pub const KINDS: &[BaseKind] = &[$(BaseKind {

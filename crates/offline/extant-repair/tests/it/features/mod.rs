@@ -3,6 +3,7 @@
 
 mod bases;
 mod breaking;
+mod mixed;
 
 use crate::it::common::{Rng, on_all_cores, seeds, write_image};
 use crate::it::debugfs::{Image, NOW, files_in};
@@ -12,6 +13,7 @@ use bases::KINDS;
 use blockdev::MemDevice;
 use breaking::Parts;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -60,13 +62,18 @@ pub fn judge_mutants(seeds: std::ops::Range<u64>) {
     }
     assert!(bases.len() > 20, "{} bases", bases.len());
     let outcomes = judge_all(&bases, seeds);
-    table(&bases, &outcomes);
+    table(bases.iter().map(|base| base.name), &outcomes);
+    least(&outcomes, LEAST);
+}
+
+/// Asserts that this percentage of the images is mended with all files that e2fsck keeps.
+fn least(outcomes: &[Outcome], percentage: u64) {
     let bad = |o: &&Outcome| o.left.is_some() || !o.fewer.is_empty();
     let (all, bad) = (
         outcomes.len() as u64,
         outcomes.iter().filter(bad).count() as u64,
     );
-    assert!((all - bad) * 100 >= all * LEAST, "{bad} of {all}");
+    assert!((all - bad) * 100 >= all * percentage, "{bad} of {all}");
 }
 
 fn base(name: &'static str, image: &Image) -> Base {
@@ -95,9 +102,19 @@ fn judge_all(bases: &[Base], seeds: std::ops::Range<u64>) -> Vec<Outcome> {
 fn judge_one(base: &Base, seed: u64) -> Option<Outcome> {
     let device = base.device.snapshot();
     let damage = base.parts.damage(&device, &mut Rng::new(seed));
+    judge((base.name, &base.files), &device, seed, &damage)
+}
+
+/// Repairs a broken image of a base with these files, and e2fsck repairs a copy. `None` if e2fsck does not mend it.
+fn judge(
+    (base, files): (&'static str, &Files),
+    device: &MemDevice,
+    seed: u64,
+    damage: &dyn Debug,
+) -> Option<Outcome> {
     let dir = needs::memory_dir();
     let [ours, theirs] = ["ours", "theirs"].map(|name| dir.path().join(name));
-    write_image(&device, &theirs);
+    write_image(device, &theirs);
     if let Some(kept) = std::env::var_os("EXTANT_KEEP") {
         std::fs::copy(&theirs, Path::new(&kept).join(seed.to_string())).unwrap();
     }
@@ -110,29 +127,29 @@ fn judge_one(base: &Base, seed: u64) -> Option<Outcome> {
         return None;
     }
     let mut outcome = Outcome {
-        base: base.name,
+        base,
         left: None,
         fewer: Vec::new(),
         more: 0,
     };
-    match extant_repair::plan(&device, NOW, &mut |_| true) {
+    match extant_repair::plan(device, NOW, &mut |_| true) {
         Ok(plan) => {
-            plan.apply(&device).unwrap();
-            write_image(&device, &ours);
+            plan.apply(device).unwrap();
+            write_image(device, &ours);
             let (clean, text) = e2fsck(&ours, "-fn");
             if !clean {
                 outcome.left = Some(text);
             }
             if let (Some(by_us), Some(by_them)) = (files_in(&ours), files_in(&theirs)) {
-                outcome.fewer = only_in(&base.files, &by_them, &by_us);
-                outcome.more = only_in(&base.files, &by_us, &by_them).len();
+                outcome.fewer = only_in(files, &by_them, &by_us);
+                outcome.more = only_in(files, &by_us, &by_them).len();
             }
         }
         // A refusal by name changes nothing.
         Err(error) => outcome.left = Some(error.to_string()),
     }
     if outcome.left.is_some() || !outcome.fewer.is_empty() {
-        println!("seed {seed}, {}: {damage:?}: {outcome:#?}", base.name);
+        println!("seed {seed}, {base}: {damage:?}: {outcome:#?}");
     }
     Some(outcome)
 }
@@ -160,14 +177,14 @@ fn e2fsck(path: &Path, option: &str) -> (bool, String) {
 }
 
 /// Prints where a repair keeps fewer files than e2fsck, by base.
-fn table(bases: &[Base], outcomes: &[Outcome]) {
+fn table(bases: impl Iterator<Item = &'static str>, outcomes: &[Outcome]) {
     println!("| base | mutants | not mended | fewer files | more files |");
     println!("|---|---|---|---|---|");
     for base in bases {
-        let of_base = || outcomes.iter().filter(|o| o.base == base.name);
+        let of_base = || outcomes.iter().filter(|o| o.base == base);
         println!(
             "| {} | {} | {} | {} | {} |",
-            base.name,
+            base,
             of_base().count(),
             of_base().filter(|o| o.left.is_some()).count(),
             of_base().filter(|o| !o.fewer.is_empty()).count(),
