@@ -66,7 +66,7 @@ impl Shared {
             image: self.image.clone(),
             transport: self.transport.get().copied().unwrap_or("starting").into(),
             read_only: status.read_only.or_else(|| {
-                // Whoever asks need not wait for a remount that waits for a change of the volume.
+                // The status does not wait for a remount that waits for a change of the volume.
                 let still = self.still.try_read().is_some_and(|s| s.is_some());
                 still.then(|| REMOUNTED.into())
             }),

@@ -116,7 +116,7 @@ pub(crate) fn remove(file: &Path) -> io::Result<()> {
     sync_folder(file)
 }
 
-/// Removes the file that is open as `opened`. If its path leads to another file by now, that file stays: whoever owns a directory of
+/// Removes the file that is open as `opened`. If its path leads to another file by now, that file stays: the owner of a directory of
 /// the path may replace it by a link.
 pub(crate) fn remove_opened(path: &Path, opened: &File) -> io::Result<()> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {

@@ -211,9 +211,10 @@ fn check_orphan_file(check: &Check<'_>) {
     if mapped.damaged || mapped.data != mapped.end || mapped.end * block != core.size {
         return tell(format!("{} bytes, and {} blocks", core.size, mapped.data));
     }
-    let sound = mapped.runs.iter().fold(true, |sound, run| {
-        check_orphan_blocks(check, place, seed, run) && sound
-    });
+    let mut sound = true;
+    for run in &mapped.runs {
+        sound &= check_orphan_blocks(check, place, seed, run);
+    }
     // While a volume is mounted, the mark is set.
     if sound
         && geo.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT)

@@ -23,7 +23,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
 
 /// Records the groups in which names lead to inodes in the part of the table that the descriptor declares unused, or
 /// attributes to the inodes of their values. That part must be read before any of these names is removed. Returns whether
-/// there are such groups. If there are none, finds the directories with several names, too.
+/// there are such groups. Without such groups, the directories with several names are found as well.
 pub(crate) fn survey(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     let values = session.value_inodes.keys().map(|&ino| InodeNr(ino));
     let places = values.filter_map(|ino| session.geo.group_of_inode(ino));

@@ -162,7 +162,7 @@ mod tests {
         let above = Loop::with(below_path, &half).unwrap();
         busy(&path);
         busy(below_path);
-        // What has mounted the device below holds it in this way.
+        // A mount of the device below holds it in this way.
         let mut held = std::fs::OpenOptions::new();
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut held, OFlags::EXCL.bits() as i32);
         let held = held.read(true).open(&below.0).unwrap();

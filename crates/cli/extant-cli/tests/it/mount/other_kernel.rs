@@ -20,7 +20,7 @@ find . $all -type f -exec md5sum {} + | sort
 find . -type l -exec readlink {} \; | sort
 ";
 
-/// Has the other kernel mount an image and run a job there; returns what the job printed. `None` if it cannot run here.
+/// Runs a job on an image that the other kernel mounts, and returns its output; `None` if that kernel cannot run here.
 pub fn run_job(image: &Path, job: &str) -> Option<String> {
     let dir = place();
     let file = dir.path().join("job");
@@ -171,7 +171,7 @@ fn debians_kernel_and_this_find_each_others_names_in_any_case() {
                  n=$((n+1)); [ $((n % 3)) -ne 0 ] || set -- \"$@\" \"d/SUB/$other\"
              done <ours; rm \"$@\"
              echo done\n";
-        let Some(said) = run_job(&image, &work) else {
+        let Some(said) = run_job(&image, work) else {
             return;
         };
         assert!(said.contains("done"), "{said}");

@@ -85,7 +85,7 @@ fn change(root: &Path) -> std::io::Result<()> {
 }
 
 impl Pair {
-    /// Returns the volume of the second moment with some blocks of the first, and what they are.
+    /// Returns the volume of the second moment with some blocks of the first, and the numbers of these.
     fn mix(&self, rng: &mut Rng) -> (MemDevice, String) {
         let device = self.newer.snapshot();
         let percentage = [3, 20, 50][rng.below(3) as usize];
