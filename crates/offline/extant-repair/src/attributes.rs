@@ -320,7 +320,7 @@ pub(crate) fn copy_foreign(session: &mut Session<'_, '_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes the blocks of attributes of inodes, for which there is no room.
+/// Removes the blocks of attributes of inodes if no block is free for copies.
 fn drop_blocks(session: &mut Session<'_, '_>, owners: &[InodeNr]) -> Result<(), Error> {
     let each = session.geo.sectors_per_cluster();
     for &ino in owners {

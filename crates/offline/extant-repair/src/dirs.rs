@@ -59,7 +59,7 @@ pub(crate) fn survey(session: &mut Session<'_, '_>) -> Result<bool, Error> {
 #[derive(Default)]
 struct NamedDirs {
     first: BTreeMap<u32, u32>,
-    /// All of them, of those that have names in several directories.
+    /// All directories, for those with names in several.
     several: BTreeMap<u32, BTreeSet<u32>>,
 }
 

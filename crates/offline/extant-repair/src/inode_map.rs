@@ -53,17 +53,7 @@ pub(crate) fn map(
         anew |= cut(session, &mut map, end);
     }
     if !anew {
-        if !map.unsealed.is_empty()
-            && session.ask(record.place(), "checksums of its extent tree are set", None)
-        {
-            for &block in &map.unsealed {
-                let mut bytes = session.read(block)?;
-                if let Some(seed) = seed {
-                    ext4_format::extent::set_tail(&mut bytes, seed).map_err(Error::Format)?;
-                }
-                session.write(block, &bytes)?;
-            }
-        }
+        seal(session, record, &map.unsealed, seed)?;
         size(session, record, &map);
         sectors(
             session,
@@ -103,6 +93,27 @@ pub(crate) fn map(
         size(session, record, &map);
     }
     Ok(map)
+}
+
+/// Sets the checksums of nodes of an extent tree in which only these are wrong.
+fn seal(
+    session: &mut Session<'_, '_>,
+    record: &Record,
+    unsealed: &[BlockNr],
+    seed: Option<u32>,
+) -> Result<(), Error> {
+    let text = "checksums of its extent tree are set";
+    if unsealed.is_empty() || !session.ask(record.place(), text, None) {
+        return Ok(());
+    }
+    for &block in unsealed {
+        let mut bytes = session.read(block)?;
+        if let Some(seed) = seed {
+            ext4_format::extent::set_tail(&mut bytes, seed).map_err(Error::Format)?;
+        }
+        session.write(block, &bytes)?;
+    }
+    Ok(())
 }
 
 /// Makes the blocks of a directory written ones without holes; returns whether they were others.

@@ -37,7 +37,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<Vec<Rewrite>, Error>
     Ok(rewrites)
 }
 
-/// Makes what needs free blocks. All inodes must have been read, or their blocks would be taken.
+/// Makes the changes that need free blocks. All inodes must have been read, or their blocks would be taken.
 pub(crate) fn rewrite(session: &mut Session<'_, '_>, rewrites: Vec<Rewrite>) -> Result<(), Error> {
     for rewrite in rewrites {
         crate::inode_map::rewrite(session, rewrite)?;

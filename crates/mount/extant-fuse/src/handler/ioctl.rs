@@ -110,8 +110,7 @@ impl Filesystem {
             FITRIM => {
                 privileged(who)?;
                 let (start, len, least) = (long(input, 0)?, long(input, 8)?, long(input, 16)?);
-                let trim = |volume: &Volume| volume.trim(start, len, least);
-                let trimmed = self.tried(self.shared.while_writable(trim))?;
+                let trimmed = self.changed(|volume| volume.trim(start, len, least))?;
                 let words = [start, trimmed, least];
                 let out: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
                 give(call, &out, answer)
@@ -126,8 +125,7 @@ impl Filesystem {
             SETFSLABEL => {
                 privileged(who)?;
                 let end = input.iter().position(|&b| b == 0).unwrap_or(input.len());
-                let set = |volume: &Volume| volume.set_label(&input[..end]);
-                self.tried(self.shared.while_writable(set))?;
+                self.changed(|volume| volume.set_label(&input[..end]))?;
                 give(call, &[], answer)
             }
             SHUTDOWN => {
@@ -145,6 +143,11 @@ impl Filesystem {
             }
             _ => Err(Errno::NOTTY),
         }
+    }
+
+    /// Changes the volume, unless the mount was remounted read-only.
+    fn changed<R>(&self, change: impl FnOnce(&Volume) -> extant::Result<R>) -> Result<R, Errno> {
+        self.tried(self.shared.while_writable(change))
     }
 
     fn flags_of(&self, held: &HeldNode) -> Result<u32, Errno> {

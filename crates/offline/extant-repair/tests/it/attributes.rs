@@ -18,7 +18,7 @@ fn a_block_of_attributes_that_a_file_claims_is_copied() {
         let said = image.ask("stat second");
         let (_, block) = said.split_once("File ACL: ").unwrap();
         let block = block.split_whitespace().next().unwrap();
-        // One more inode shares the block.
+        // A second inode shares the block.
         image.change(&[&format!("sif third file_acl {block}")]);
         image.run("e2fsck", &["-fy"]);
         image.assert_clean(features);

@@ -37,7 +37,7 @@ fn a_directory_below_itself_is_connected_to_a_new_lost_and_found() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");
     let image = Image::new("16M", 1024, &[]);
     image.change(&["mkdir top", "rmdir lost+found"]);
-    // It takes the number of lost+found.
+    // The directory takes the number of lost+found.
     image.write("filler", b"filler");
     image.change(&["mkdir top/below"]);
     image.write("top/below/file", b"content");

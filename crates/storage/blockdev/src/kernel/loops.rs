@@ -242,7 +242,7 @@ fn refuse_held(below: &Extent, path: &Path) -> io::Result<()> {
         options.read(true).custom_flags(OFlags::EXCL.bits() as i32);
         match options.open(&below.path) {
             Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {}
-            // Without permission nothing can be known.
+            // A device that may not be opened is taken for a free one.
             _ => return Ok(()),
         }
         std::thread::sleep(Duration::from_millis(wait));
