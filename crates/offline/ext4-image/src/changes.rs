@@ -117,7 +117,7 @@ fn write(
     undo: &Undo,
     file: &Path,
 ) -> io::Result<()> {
-    let mark = in_place::mark(undo.id(), file);
+    let mark = in_place::new_mark(undo.id(), file);
     let is_zero = |(at, _): &(u64, &[u8])| zeros.contains(&(at - at % HOLE));
     let (freed, rest): (Vec<_>, Vec<_>) = pieces.rest.iter().copied().partition(is_zero);
     let mut holes: Vec<_> = freed.iter().map(|(at, _)| at - at % HOLE).collect();

@@ -9,8 +9,7 @@ use crate::file_id::{FileId, file_beside};
 use crate::in_place;
 use crate::undo::Undo;
 use blockdev::BlockDevice;
-use ext4_format::change_mark::{ChangeMark, MARK_SIZE};
-use ext4_format::superblock::SUPERBLOCK_OFFSET;
+use ext4_format::change_mark::ChangeMark;
 use rustix::fs::OFlags;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions};
@@ -187,7 +186,7 @@ impl ImageFile {
     /// # Errors
     /// [`Error::NoUndo`] if no trusted undo file of the change is found; those of [`Undo::take_back`].
     pub fn take_back(&self, device: &dyn BlockDevice) -> Result<Option<PathBuf>, Error> {
-        let Some(mark) = mark(device)? else {
+        let Some(mark) = in_place::mark(device)? else {
             return Ok(None);
         };
         let (undo, file, opened) = match mark.offset() {
@@ -276,31 +275,12 @@ pub fn take_back_interrupted(device: &dyn BlockDevice, file: &Path) -> Result<bo
         Err(Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         undo => undo?,
     };
-    let is_marked = mark(device)?.is_some();
+    let is_marked = in_place::mark(device)?.is_some();
     if let Some(undo) = undo.filter(|_| is_marked) {
         undo.take_back_by(device, file)?;
     }
     in_place::remove(file)?;
     Ok(is_marked)
-}
-
-/// Reads the mark of an interrupted change from an image.
-///
-/// ```
-/// let image = ext4_image::blockdev::MemDevice::new(8192);
-/// assert_eq!(ext4_image::mark(&image)?, None);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-///
-/// # Errors
-/// The errors of the device.
-pub fn mark(device: &dyn BlockDevice) -> io::Result<Option<ChangeMark>> {
-    if device.len() < SUPERBLOCK_OFFSET + MARK_SIZE as u64 {
-        return Ok(None);
-    }
-    let mut first = [0; MARK_SIZE];
-    device.read_at(SUPERBLOCK_OFFSET, &mut first)?;
-    Ok(ChangeMark::read(&first))
 }
 
 /// Returns the backing file of a loop device or of a partition of one, and its owner.

@@ -26,9 +26,28 @@ pub(crate) const HOLE: u64 = 4096;
 /// Largest number of adjacent pieces in one write.
 const MOST_PIECES: usize = 256;
 
+/// Reads the mark of an interrupted change from an image.
+///
+/// ```
+/// let image = ext4_image::blockdev::MemDevice::new(8192);
+/// assert_eq!(ext4_image::mark(&image)?, None);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// The errors of the device.
+pub fn mark(device: &dyn BlockDevice) -> io::Result<Option<ChangeMark>> {
+    if device.len() < SUPERBLOCK_OFFSET + MARK_SIZE as u64 {
+        return Ok(None);
+    }
+    let mut first = [0; MARK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut first)?;
+    Ok(ChangeMark::read(&first))
+}
+
 /// Returns the mark of the change with this identity and undo file. The path is empty if the undo record is not in a
 /// file.
-pub(crate) fn mark(id: u64, file: &Path) -> ChangeMark {
+pub(crate) fn new_mark(id: u64, file: &Path) -> ChangeMark {
     // The file may have been named from the current directory.
     let path = file.canonicalize();
     let path = path.as_deref().unwrap_or(file);

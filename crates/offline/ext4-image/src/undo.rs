@@ -315,7 +315,7 @@ impl Undo {
     /// # Errors
     /// [`Error::Undo`] if the check fails; [`Error::Io`].
     pub fn check(&self, image: &dyn BlockDevice) -> Result<(), Error> {
-        if crate::mark(image)?.is_some_and(|mark| mark.id() != self.id()) {
+        if in_place::mark(image)?.is_some_and(|mark| mark.id() != self.id()) {
             return Err(Error::Undo(
                 "another change of the image was interrupted: `extant undo IMAGE` reverts it first"
                     .to_owned(),
@@ -397,7 +397,7 @@ impl Undo {
             Some((_, true)) if pieces.is_empty() && holes.is_empty() => {}
             _ => {
                 bytes += first.map_or(0, |(old, _)| old.len() as u64);
-                let mark = in_place::mark(self.id(), file);
+                let mark = in_place::new_mark(self.id(), file);
                 let change = in_place::Writes {
                     pieces: &pieces,
                     holes: &holes,
