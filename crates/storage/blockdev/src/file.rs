@@ -187,12 +187,7 @@ impl FileDevice {
         Ok(dev)
     }
 
-    fn from_file(
-        mut file: File,
-        path: &Path,
-        access: Access,
-        block_special: bool,
-    ) -> io::Result<Self> {
+    fn from_file(file: File, path: &Path, access: Access, block_special: bool) -> io::Result<Self> {
         let writes = access == Access::ReadWrite;
         // Before the lock, which NFS would show here as that of another.
         if writes && kernel::is_written_by_qemu(&file) {
@@ -207,26 +202,25 @@ impl FileDevice {
             Err(TryLockError::WouldBlock) => return Err(in_use(path)),
             Err(TryLockError::Error(e)) => return Err(at_path(path, e)),
         }
-        let backing = if block_special {
-            kernel::lock_backing(&file, path, writes)?
-        } else {
-            if writes {
-                kernel::refuse_loop(&file, path)?;
-            }
-            Vec::new()
-        };
-        // The end of a block special file is its size; no ioctl is needed.
-        let len = file.seek(SeekFrom::End(0))?;
-        Ok(FileDevice {
+        // From here on, every return unlocks the file.
+        let mut device = FileDevice {
             file,
             path: path.to_owned(),
-            len: AtomicU64::new(len),
+            len: AtomicU64::new(0),
             access,
             block_special,
-            backing,
+            backing: Vec::new(),
             uncached: OnceLock::new(),
             flush_failed: AtomicBool::new(false),
-        })
+        };
+        if block_special {
+            kernel::lock_backing(&device.file, path, writes, &mut device.backing)?;
+        } else if writes {
+            kernel::refuse_loop(&device.file, path)?;
+        }
+        // The end of a block special file is its size; no ioctl is needed.
+        device.len = device.file.seek(SeekFrom::End(0))?.into();
+        Ok(device)
     }
 
     /// Returns the path the device was opened by.

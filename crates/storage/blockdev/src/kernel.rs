@@ -45,6 +45,8 @@ pub(crate) struct Cached {
 mod tests {
     use crate::{Access, BlockDevice, FileDevice};
     use rustix::fs::OFlags;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
     use std::path::Path;
     use std::process::Command;
 
@@ -193,9 +195,15 @@ mod tests {
                 .arg(&path)
                 .spawn()
                 .unwrap();
-            while !socket.exists() && qemu.try_wait().unwrap().is_none() {
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
+            // The socket is there before the image is open. The greeting of the server comes afterwards.
+            let mut connection = loop {
+                match UnixStream::connect(&socket) {
+                    Ok(connection) => break connection,
+                    Err(_) => std::thread::sleep(std::time::Duration::from_millis(5)),
+                }
+                assert_eq!(qemu.try_wait().unwrap(), None, "qemu-nbd ended");
+            };
+            connection.read_exact(&mut [0; 8]).unwrap();
             let opened = FileDevice::open(&path, Access::ReadWrite).map(drop);
             FileDevice::open(&path, Access::ReadOnly).unwrap();
             qemu.kill().unwrap();

@@ -175,21 +175,28 @@ fn all() -> impl Iterator<Item = LoopDevice> {
 pub(crate) fn refuse_loop(file: &File, path: &Path) -> io::Result<()> {
     let node = Node::of(&file.metadata()?);
     refuse_while(path, || {
-        all().find(|device| device.below().iter().any(|extent| extent.node == node))
+        let mut devices = all();
+        let found = devices.find(|device| device.below().iter().any(|extent| extent.node == node));
+        found.as_ref().map(showing)
     })
 }
 
 /// Locks the files and devices below a block device that was opened, to keep others from opening them for writing. Fails if
 /// one of them is open for writing. With `writes`, also fails if another loop device shows the same bytes, or if a
-/// device below is mounted. The locks last until the returned files are dropped. Files without a path here are left out.
-pub(crate) fn lock_backing(device: &File, path: &Path, writes: bool) -> io::Result<Vec<File>> {
+/// device below is mounted. The locked files are added to `locked`, also before a failure. Files without a path here are left out.
+pub(crate) fn lock_backing(
+    device: &File,
+    path: &Path,
+    writes: bool,
+    locked: &mut Vec<File>,
+) -> io::Result<()> {
     let meta = device.metadata()?;
     let Some(dir) = Some(meta)
         .filter(|meta| meta.file_type().is_block_device())
         .as_ref()
         .and_then(dir_of)
     else {
-        return Ok(Vec::new());
+        return Ok(());
     };
     let opened = extents(&dir);
     if writes {
@@ -202,16 +209,15 @@ pub(crate) fn lock_backing(device: &File, path: &Path, writes: bool) -> io::Resu
                     .iter()
                     .any(|a| opened.iter().any(|b| a.overlaps(b)))
         };
-        refuse_while(path, || all().find(shows))?;
+        refuse_while(path, || all().find(shows).as_ref().map(showing))?;
     }
-    let mut locked = Vec::new();
     for below in opened.iter().skip(1) {
         if writes && matches!(below.node, Node::Block(_)) {
             refuse_held(below, path)?;
         }
         locked.extend(lock(below, path)?);
     }
-    Ok(locked)
+    Ok(())
 }
 
 /// Locks a file or device below a loop device. Returns `None` if it cannot be opened or locked.
@@ -237,43 +243,33 @@ fn lock(below: &Extent, path: &Path) -> io::Result<Option<File>> {
 /// Fails if a block device below a loop device is mounted, which an exclusive open shows. The device is closed again, because
 /// other loop devices may show other bytes of it.
 fn refuse_held(below: &Extent, path: &Path) -> io::Result<()> {
-    for wait in WAITS {
+    refuse_while(path, || {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(OFlags::EXCL.bits() as i32);
-        match options.open(&below.path) {
-            Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {}
-            // A device that may not be opened is taken for a free one.
-            _ => return Ok(()),
-        }
-        std::thread::sleep(Duration::from_millis(wait));
-    }
-    Err(io::Error::new(
-        io::ErrorKind::ResourceBusy,
-        format!(
-            "{}: in use by the kernel: {}, which this device shows, is mounted or open",
-            path.display(),
-            below.path.display()
-        ),
-    ))
+        // A device that may not be opened is taken for a free one.
+        let error = options.open(&below.path).err()?;
+        let held = error.kind() == io::ErrorKind::ResourceBusy;
+        let shown = below.path.display();
+        held.then(|| format!("{shown}, which this device shows, is mounted or open"))
+    })
 }
 
-/// Fails if `find` still finds a loop device after several tries, because a device may just be being removed.
-fn refuse_while(path: &Path, find: impl Fn() -> Option<LoopDevice>) -> io::Result<()> {
+/// Fails if `find` still finds a use by the kernel after several tries, because a device may just be being removed.
+fn refuse_while(path: &Path, find: impl Fn() -> Option<String>) -> io::Result<()> {
     for wait in WAITS {
-        let Some(device) = find() else {
+        let Some(found) = find() else {
             return Ok(());
         };
         if wait == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                format!(
-                    "{}: in use by the kernel: the loop device /dev/{} shows it",
-                    path.display(),
-                    device.name
-                ),
-            ));
+            let text = format!("{}: in use by the kernel: {found}", path.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
         }
         std::thread::sleep(Duration::from_millis(wait));
     }
     Ok(())
+}
+
+/// Returns how a loop device uses a file or device.
+fn showing(device: &LoopDevice) -> String {
+    format!("the loop device /dev/{} shows it", device.name)
 }

@@ -39,8 +39,8 @@ pub(crate) fn refuse_loop(_: &File, _: &Path) -> io::Result<()> {
     Ok(())
 }
 
-pub(crate) fn lock_backing(_: &File, _: &Path, _: bool) -> io::Result<Vec<File>> {
-    Ok(Vec::new())
+pub(crate) fn lock_backing(_: &File, _: &Path, _: bool, _: &mut Vec<File>) -> io::Result<()> {
+    Ok(())
 }
 
 pub(crate) fn generation(_: &File) -> io::Result<u32> {
