@@ -8,7 +8,7 @@ use crate::names::name_at;
 use crate::report::{FindingPlace, Rule};
 use crate::state::Check;
 use ext4_format::inode::flags;
-use ext4_format::{BlockNr, FileType, InodeNr};
+use ext4_format::{BlockNr, FileType, InodeNr, dir_entry};
 use std::sync::atomic::Ordering;
 
 /// A block with names.
@@ -174,15 +174,14 @@ impl Follower<'_> {
 
     fn check_type(&self, block: &Block<'_>, link: Link, is: FileType) {
         let has = self.check.volume.geo.features.has_filetype();
-        let stored = FileType::from_dir_byte(link.type_byte);
-        if link.type_byte != if has { is as u8 } else { 0 } {
+        if link.type_byte != dir_entry::type_byte(has.then_some(is)) {
             let rule = match link.type_byte {
                 0 => Rule::EntryTypeless,
                 _ => Rule::EntryType,
             };
             let findings = &self.check.findings;
             findings.add(rule, block.place_of(link), || {
-                let is = Some(is);
+                let (stored, is) = (FileType::from_dir_byte(link.type_byte), Some(is));
                 format!(
                     "{}: {stored:?}, and it is {is:?}",
                     block.name(self.check, link)

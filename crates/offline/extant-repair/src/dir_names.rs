@@ -7,7 +7,7 @@ use crate::{encryption, names, salvage};
 use ext4_format::fold::Comparison;
 use ext4_format::group_desc::INODE_UNINIT;
 use ext4_format::inode::{self, flags};
-use ext4_format::{FileType, InodeNr, bitmap, dir_entry};
+use ext4_format::{FileType, InodeNr, dir_entry};
 use std::borrow::Cow;
 use std::fmt::Display;
 
@@ -187,7 +187,7 @@ pub(crate) fn read_leaf(
             name = Cow::Owned(new);
         }
         seen.keep(compared.key(&name).into_owned(), record.inode);
-        if record.file_type != type_byte(file_type) {
+        if record.file_type != dir_entry::type_byte(file_type) {
             read.tell(|| format!("the type of \"{}\"", shown()));
         }
         count(session, ino, record.inode);
@@ -231,7 +231,7 @@ fn is_dot(
     let ends = bytes.get(at + 8 + name.len()) == Some(&0);
     let typed = dir_entry_type(session, FileType::Directory);
     let own = read.dots == 1 || record.inode == ino;
-    if !ends || !own || record.file_type != type_byte(typed) {
+    if !ends || !own || record.file_type != dir_entry::type_byte(typed) {
         read.tell(|| format!("its \"{}\"", name.escape_ascii()));
     }
     read.dots += 1;
@@ -244,11 +244,6 @@ fn is_dot(
 /// Returns the type for directory entries of this volume.
 pub(crate) fn dir_entry_type(session: &Session<'_, '_>, is: FileType) -> Option<FileType> {
     session.geo.features.has_filetype().then_some(is)
-}
-
-/// Returns the byte of a type; 0 on volumes without types.
-fn type_byte(file_type: Option<FileType>) -> u8 {
-    file_type.map_or(0, |file_type| file_type as u8)
 }
 
 /// Returns the type of a name's inode, or the reason why the name is invalid.
@@ -301,17 +296,8 @@ fn target_use(session: &Session<'_, '_>, ino: InodeNr) -> TargetUse {
 
 /// Returns whether the inode bitmap has an inode as free; `false` if the bitmap cannot be read.
 fn is_free_in_bitmap(session: &Session<'_, '_>, ino: InodeNr) -> bool {
-    let Some((group, index)) = session.geo.group_of_inode(ino) else {
-        return false;
-    };
-    let Some(desc) = session.descs.get(group.0 as usize) else {
-        return false;
-    };
-    if session.geo.features.has_group_csum() && desc.flags & INODE_UNINIT != 0 {
-        return true;
-    }
-    let bits = (desc.inode_bitmap.0 != 0).then(|| session.read(desc.inode_bitmap));
-    matches!(bits, Some(Ok(bits)) if !bitmap::test(&bits, index))
+    let place = session.geo.group_of_inode(ino);
+    place.is_some_and(|place| session.is_free(place, INODE_UNINIT, |desc| desc.inode_bitmap))
 }
 
 /// Counts a name.

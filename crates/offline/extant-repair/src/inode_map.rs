@@ -10,7 +10,7 @@ use ext4_format::extent::Extent;
 use ext4_format::group_desc::BLOCK_UNINIT;
 use ext4_format::htree::{self, IndexBlockKind};
 use ext4_format::inode::{self, flags};
-use ext4_format::{BlockNr, FileType, InodeNr, bitmap, dir_entry};
+use ext4_format::{BlockNr, FileType, InodeNr, dir_entry};
 use std::collections::BTreeSet;
 
 /// An inode whose mapping is rewritten when the free blocks are known.
@@ -147,21 +147,18 @@ fn cut_if_older(
     attribute_blocks: u64,
 ) {
     let regular = record.core.file_type() == Some(FileType::Regular);
-    if !regular || record.has(flags::VERITY) || map.problem.is_some() {
+    let end = record.core.size.div_ceil(session.geo.block_size.into());
+    let written = map.extents.iter().rfind(|e| !e.unwritten);
+    let behind = written.is_some_and(|e| e.end() > end);
+    if !regular || !behind || record.has(flags::VERITY) || map.problem.is_some() {
         return;
     }
     let whole = map.extents.clone();
-    let written = whole.iter().rfind(|e| !e.unwritten).map_or(0, Extent::end);
-    let end = record.core.size.div_ceil(session.geo.block_size.into());
-    let behind = if written > end {
-        map.cut(end)
-    } else {
-        Vec::new()
-    };
+    let gone = map.cut(end);
     let counted = clusters(session, map) + map.nodes.len() as u64 + attribute_blocks;
     let fits =
         counted * session.geo.sectors_per_cluster() == inode::sectors(&record.raw, &session.geo);
-    if fits && behind.iter().any(|&(first, _)| is_free(session, first)) {
+    if fits && gone.iter().any(|&(first, _)| is_free(session, first)) {
         map.problem = Some("blocks behind its size, of which some are free".into());
     } else {
         map.extents = whole;
@@ -170,17 +167,13 @@ fn cut_if_older(
 
 /// Returns whether the block bitmap has a block as free; `false` if the bitmap cannot be read.
 fn is_free(session: &Session<'_, '_>, block: BlockNr) -> bool {
-    let Some((group, within)) = session.geo.group_of_block(block) else {
-        return false;
-    };
-    let Some(desc) = session.descs.get(group.0 as usize) else {
-        return false;
-    };
-    if session.geo.features.has_group_csum() && desc.flags & BLOCK_UNINIT != 0 {
-        return true;
-    }
-    let bits = (desc.block_bitmap.0 != 0).then(|| session.read(desc.block_bitmap));
-    matches!(bits, Some(Ok(bits)) if !bitmap::test(&bits, within / session.geo.cluster_ratio))
+    session
+        .geo
+        .group_of_block(block)
+        .is_some_and(|(group, within)| {
+            let place = (group, within / session.geo.cluster_ratio);
+            session.is_free(place, BLOCK_UNINIT, |desc| desc.block_bitmap)
+        })
 }
 
 /// Cuts the mapping of a directory behind its size and the blocks with names that follow. An extent with a damaged length reaches over

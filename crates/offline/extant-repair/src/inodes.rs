@@ -192,14 +192,18 @@ fn reserved(
 
 /// Clears the flags of a directory that folds case and of the value of an attribute, at which e2fsck looks in any reserved inode.
 fn clear_kinds(session: &mut Session<'_, '_>, record: &mut Record) {
-    let text = "the flag of folded case is cleared";
-    if record.has(flags::CASEFOLD) && session.ask(record.place(), text, None) {
-        record.core.flags &= !flags::CASEFOLD;
-    }
-    let text = "the flag of an attribute's value is cleared";
-    let value = record.has(flags::EA_INODE) && record.core.file_type() != Some(FileType::Regular);
-    if value && session.ask(record.place(), text, None) {
-        record.core.flags &= !flags::EA_INODE;
+    let regular = record.core.file_type() == Some(FileType::Regular);
+    for (flag, possible, text) in [
+        (flags::CASEFOLD, false, "the flag of folded case is cleared"),
+        (
+            flags::EA_INODE,
+            regular,
+            "the flag of an attribute's value is cleared",
+        ),
+    ] {
+        if record.has(flag) && !possible && session.ask(record.place(), text, None) {
+            record.core.flags &= !flag;
+        }
     }
 }
 

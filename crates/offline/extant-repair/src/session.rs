@@ -2,8 +2,9 @@
 //! mends.
 
 use crate::error::Error;
+use ext4_format::group_desc::GroupDesc;
 use ext4_format::superblock::RawSuperblock;
-use ext4_format::{BlockNr, FileType, GroupNr, InodeNr};
+use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap};
 use ext4_image::{ClusterSet, Image, MemOverlay};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -202,6 +203,25 @@ impl<'a, 'd> Session<'a, 'd> {
 
     pub(crate) fn has_csum(&self) -> bool {
         self.geo.features.has_metadata_csum()
+    }
+
+    /// Returns whether a bitmap of a group has a bit as free; `false` if the bitmap cannot be read. With the flag `uninit` the group
+    /// has no bitmap, and all is free.
+    pub(crate) fn is_free(
+        &self,
+        (group, index): (GroupNr, u32),
+        uninit: u16,
+        bitmap_of: impl Fn(&GroupDesc) -> BlockNr,
+    ) -> bool {
+        let Some(desc) = self.descs.get(group.0 as usize) else {
+            return false;
+        };
+        if self.geo.features.has_group_csum() && desc.flags & uninit != 0 {
+            return true;
+        }
+        let block = bitmap_of(desc);
+        let bits = (block.0 != 0).then(|| self.read(block));
+        matches!(bits, Some(Ok(bits)) if !bitmap::test(&bits, index))
     }
 
     /// Returns the number of records of a group's table that may be in use.

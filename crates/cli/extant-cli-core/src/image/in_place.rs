@@ -87,6 +87,15 @@ pub fn claimed(image: &Path, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn Blo
     }
 }
 
+/// Fails if the image carries the mark of an interrupted change.
+pub fn refuse_interrupted(image: &Path, device: &dyn BlockDevice) -> Result<()> {
+    let name = || image.shown();
+    match ext4_image::mark(device).with_context(name)? {
+        Some(mark) => Err(FormatError::Interrupted(mark.to_string())).with_context(name),
+        None => Ok(()),
+    }
+}
+
 /// Takes an interrupted change back, and returns the path for the undo file of the next change.
 pub fn taken_back(
     image: &Path,
@@ -95,10 +104,7 @@ pub fn taken_back(
 ) -> Result<Option<PathBuf>> {
     let name = || image.shown();
     if dry_run {
-        return match ext4_image::mark(device).with_context(name)? {
-            Some(mark) => Err(FormatError::Interrupted(mark.to_string())).with_context(name),
-            None => Ok(None),
-        };
+        return refuse_interrupted(image, device).map(|()| None);
     }
     if ext4_image::mark(device).ok().flatten().is_some() {
         not_of_others(image)?;

@@ -15,13 +15,14 @@ use extant_cli_core::format::show::{ShowPath, human};
 use extant_cli_core::image::identity::identity;
 use extant_cli_core::image::new_file::check_raw_name;
 use extant_cli_core::image::sums::{self, FREE, PIECE, PIECES, Sum, Tree, UNKNOWN};
-use extant_cli_core::image::{remote, store, verified};
+use extant_cli_core::image::{in_place, remote, store, verified};
 use extant_terminal::progress::Progress;
 use extant_terminal::{interrupt, output};
 use extant_tune::FreeSpace;
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -149,9 +150,6 @@ fn make(image: &Path, len: u64, ours: bool) -> Result<()> {
     meta.map(drop).with_context(named(image))
 }
 
-/// Offset of the UUID in a superblock.
-const UUID: usize = 0x68;
-
 /// Returns the UUID of the volume on a device.
 fn uuid(device: &dyn BlockDevice) -> Option<[u8; 16]> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
@@ -159,7 +157,10 @@ fn uuid(device: &dyn BlockDevice) -> Option<[u8; 16]> {
     match RawSuperblock::parse(&bytes) {
         Ok(sb) => Some(sb.uuid),
         // The mark of a change keeps the UUID.
-        Err(FormatError::Interrupted(_)) => bytes.get(UUID..)?.first_chunk().copied(),
+        Err(FormatError::Interrupted(_)) => {
+            let uuid = bytes.get(offset_of!(RawSuperblock, uuid)..)?;
+            uuid.first_chunk().copied()
+        }
         Err(_) => None,
     }
 }
@@ -182,9 +183,7 @@ fn run(args: &Both) -> Result<()> {
         ensure!(!one.overlaps(&other), "{src} and {dst} are the same file");
     }
     let source = store::open(src, Access::ReadOnly)?;
-    if let Some(mark) = ext4_image::mark(&source).with_context(named(src))? {
-        return Err(FormatError::Interrupted(mark.to_string())).with_context(named(src));
-    }
+    in_place::refuse_interrupted(src, &source)?;
     let len = source.len();
     ensure!(len > 0, "{}: is empty", src.shown());
     let fresh = !schemes::is_remote(dst) && !store::file(dst).exists();

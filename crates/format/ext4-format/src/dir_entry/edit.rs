@@ -50,7 +50,14 @@ pub(super) fn set_rec_len(block: &mut [u8], offset: usize, len: usize) {
     }
 }
 
-pub(super) fn type_byte(file_type: Option<FileType>) -> u8 {
+/// Returns the byte of a type in a directory entry; 0 on volumes without `filetype`.
+///
+/// ```
+/// use ext4_format::{FileType, dir_entry::type_byte};
+/// assert_eq!(type_byte(Some(FileType::Directory)), 2);
+/// assert_eq!(type_byte(None), 0);
+/// ```
+pub fn type_byte(file_type: Option<FileType>) -> u8 {
     file_type.map_or(0, |t| t as u8)
 }
 

@@ -15,7 +15,7 @@ mod read;
 
 pub use build::{LeafBuilder, NewEntry, build};
 pub use deleted::deleted;
-pub use edit::{init_block, init_dir, insert, insert_any, make_leaf, remove, replace};
+pub use edit::{init_block, init_dir, insert, insert_any, make_leaf, remove, replace, type_byte};
 use edit::{put_tail, writable};
 pub use read::{Entries, Packed, RawRecord, Records, entries, entries_of, find, packed, records};
 
