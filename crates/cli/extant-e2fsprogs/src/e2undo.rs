@@ -6,9 +6,9 @@ use crate::refusal::refuse;
 use anyhow::Context;
 use blockdev::Access;
 use ext4_image::{E2Undo, Error, Undo};
+use extant_cli_core::image::in_place::open_untrusted;
 use extant_cli_core::image::store;
 use std::ffi::OsString;
-use std::fs::File;
 use std::path::Path;
 
 pub(super) const OPTIONS: Options = Options::of("fhnvo:z:");
@@ -26,7 +26,7 @@ pub(super) fn answer(called: &Called) -> Answered {
     };
     let mut image = image.clone();
     // Ignore a file that cannot be read, because `fits` and `extant undo` report it.
-    let read = || E2Undo::read(File::open(file).ok()?).ok()?;
+    let read = || E2Undo::read(open_untrusted(file.as_ref()).ok()?).ok()?;
     let theirs = if taken.has('v') || taken.value('o').is_none() {
         read()
     } else {
@@ -64,7 +64,7 @@ pub(super) fn answer(called: &Called) -> Answered {
 fn fits(file: &Path, image: &Path, force: bool) -> anyhow::Result<()> {
     let shown = || file.display().to_string();
     let device = store::open(image, Access::ReadOnly)?;
-    let undo = File::open(file).map_err(Error::from);
+    let undo = open_untrusted(file).map_err(Error::from);
     let undo = undo.and_then(|opened| Undo::of_file(opened, &device, force));
     match undo.with_context(shown)? {
         Some(undo) if !force => undo.check(&device).with_context(shown),
@@ -75,7 +75,7 @@ fn fits(file: &Path, image: &Path, force: bool) -> anyhow::Result<()> {
 /// Prints the header of an undo file.
 fn head(file: &Path) -> Answered {
     let named = |what: &dyn std::fmt::Display| refuse(format!("{}: {what}", file.display()));
-    let theirs = File::open(file).map_err(Error::from);
+    let theirs = open_untrusted(file).map_err(Error::from);
     let theirs = theirs.and_then(E2Undo::read);
     if let Some(theirs) = theirs.map_err(|error| named(&error))? {
         return call::print(theirs.lines());

@@ -235,3 +235,20 @@ fn an_interrupted_command_is_reverted_by_its_undo_file() {
     }
     panic!("no command was interrupted");
 }
+
+#[test]
+fn a_pipe_is_not_an_undo_file() {
+    let Some(place) = ScriptDir::new() else {
+        return;
+    };
+    ours(&place, &format!("{}; mkfifo pipe", make(0)));
+    for call in [
+        "e2undo -h pipe",
+        "e2undo -n pipe i.img",
+        "e2undo pipe i.img",
+    ] {
+        let out = place.ours(call);
+        assert!(!out.status.success(), "{call}");
+        assert!(told(&out).contains("not a regular file"), "{}", told(&out));
+    }
+}
