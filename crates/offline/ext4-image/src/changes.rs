@@ -187,12 +187,16 @@ fn write_with_undo(
         }
         free_record(device, spilled);
         for file in files {
-            in_place::remove(file)?;
+            // The caller needs the error of the write. The next change removes an undo file that stays.
+            let _ = in_place::remove(file);
         }
         return Err(Error::TakenBack(error));
     }
     free_record(device, spilled);
-    beside.map_or(Ok(()), |beside| Ok(in_place::remove(beside)?))
+    if let Some(file) = beside {
+        in_place::remove(file).map_err(in_place::stays(file, "the change is complete"))?;
+    }
+    Ok(())
 }
 
 /// Discards the undo record in an image, so that a full host has its space back.
@@ -230,4 +234,53 @@ fn write_undo(
         }
     }
     Ok(undo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockdev::MemDevice;
+    use std::path::PathBuf;
+
+    /// A device whose writes remove a file.
+    struct Removing(MemDevice, PathBuf);
+
+    impl BlockDevice for Removing {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+            self.0.read_at(offset, buf)
+        }
+
+        fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+            let _ = std::fs::remove_file(&self.1);
+            self.0.write_at(offset, buf)
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            self.0.flush()
+        }
+
+        fn read_only(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_complete_change_whose_undo_file_cannot_be_removed_is_said_to_be_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let beside = dir.path().join("undo");
+        let device = Removing(MemDevice::from_bytes(&[1; 8192]), beside.clone());
+        let changes = Changes([(4096, vec![2; 512])].into());
+        let error = changes.write(&device, None, Some(&beside)).unwrap_err();
+        assert!(
+            error.to_string().contains("the change is complete, but"),
+            "{error}"
+        );
+        let mut now = [0; 512];
+        device.read_at(4096, &mut now).unwrap();
+        assert_eq!(now, [2; 512]);
+    }
 }

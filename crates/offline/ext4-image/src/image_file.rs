@@ -6,13 +6,13 @@
 
 use crate::error::Error;
 use crate::file_id::{FileId, file_beside};
-use crate::in_place;
+use crate::in_place::{self, folder_of};
 use crate::undo::Undo;
 use blockdev::BlockDevice;
 use ext4_format::change_mark::ChangeMark;
-use rustix::fs::OFlags;
+use rustix::fs::{Access, AtFlags, CWD, OFlags};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -84,15 +84,21 @@ impl ImageFile {
         }
     }
 
-    /// Returns a path for a new undo file next to the image, or `None` for a block device, whose directory does not
-    /// outlive the system. The image must not carry a mark. Then an undo file that an earlier change of the same
-    /// image left is removed. An undo file of another image stays, and the path gets a number.
+    /// Returns a path for a new undo file next to the image. `None` for a block device, whose directory does not outlive the
+    /// system, and if no file with such a name can be made there: the name would be too long, or the directory is not
+    /// writable. The image must not carry a mark. Then an undo file that an earlier change of the same image left is
+    /// removed. An undo file of another image stays, and the path gets a number.
     ///
     /// # Errors
     /// The errors of the file system; [`io::ErrorKind::AlreadyExists`] if all nine names are taken.
     pub fn place_of_undo(&self) -> io::Result<Option<PathBuf>> {
         match self.names.first() {
-            Some(name) if !self.is_device => self.free_place(file_beside(name)).map(Some),
+            Some(name) if !self.is_device && is_writable(folder_of(name)) => {
+                match self.free_place(file_beside(name)) {
+                    Err(e) if e.kind() == io::ErrorKind::InvalidFilename => Ok(None),
+                    place => place.map(Some),
+                }
+            }
             _ => Ok(None),
         }
     }
@@ -123,7 +129,12 @@ impl ImageFile {
     /// carries no mark.
     fn left_over(&self, place: &Path) -> Option<File> {
         let (undo, file) = self.read_open(place).ok()?;
-        undo.is_none_or(|undo| undo.is_of(self.id)).then_some(file)
+        let is_left_over = match undo {
+            Some(undo) => undo.is_of(self.id),
+            // Its writer holds a lock, so it may be of a change that begins.
+            None => !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)),
+        };
+        is_left_over.then_some(file)
     }
 
     /// Returns the paths at which an undo file of the image may be.
@@ -203,7 +214,8 @@ impl ImageFile {
         undo.take_back_by(device, &file)?;
         // A device has no identity here: its undo file is the user's.
         if let Some(opened) = opened.filter(|_| undo.is_of(self.id)) {
-            in_place::remove_opened(&file, &opened)?;
+            in_place::remove_opened(&file, &opened)
+                .map_err(in_place::stays(&file, "the change was reverted"))?;
         }
         Ok(Some(file))
     }
@@ -252,17 +264,33 @@ fn numbered(first: &Path) -> Vec<PathBuf> {
     places
 }
 
-/// Returns the path in the mark, and the path of a file with that name in the directory of the image, as both may have been moved.
+/// Returns the path in the mark, and the path of a file with that name in the directory of the image, as both may have been moved. Of a
+/// long name the mark has the end, so several files may have it.
 fn named(mark: &ChangeMark, names: &[PathBuf]) -> Vec<PathBuf> {
     let path = Path::new(OsStr::from_bytes(mark.path()));
     let mut places = Vec::new();
     if mark.is_path_whole() && path.is_absolute() {
         places.push(path.to_path_buf());
     }
-    if let Some(file) = path.file_name() {
-        places.extend(names.iter().map(|name| name.with_file_name(file)));
+    let Some(file) = path.file_name() else {
+        return places;
+    };
+    let is_name_whole = mark.is_path_whole() || path.as_os_str() != file;
+    for name in names {
+        if is_name_whole {
+            places.push(name.with_file_name(file));
+            continue;
+        }
+        let entries = std::fs::read_dir(folder_of(name)).into_iter().flatten();
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        places.extend(paths.filter(|path| path.as_os_str().as_bytes().ends_with(file.as_bytes())));
     }
     places
+}
+
+/// Returns whether this process may create files in a directory.
+fn is_writable(folder: &Path) -> bool {
+    rustix::fs::accessat(CWD, folder, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
 
 /// Takes back the change whose mark an image carries, and removes the undo file; returns whether the image had a mark. This is for devices

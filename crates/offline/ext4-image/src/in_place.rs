@@ -138,11 +138,10 @@ pub(crate) fn remove(file: &Path) -> io::Result<()> {
 /// Removes the file that is open as `opened`. If its path leads to another file by now, that file stays: the owner of a directory of
 /// the path may replace it by a link.
 pub(crate) fn remove_opened(path: &Path, opened: &File) -> io::Result<()> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+    let Some(name) = path.file_name() else {
         return Ok(());
     };
-    let folder = Some(folder).filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or_else(|| Path::new("."));
+    let folder = folder_of(path);
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder, flags | OFlags::DIRECTORY, Mode::empty())?;
     let there = rustix::fs::openat(&folder, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
@@ -154,10 +153,28 @@ pub(crate) fn remove_opened(path: &Path, opened: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the directory of a path that is not empty.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Returns the error for an undo file that cannot be removed, although the rest is `done`.
+pub(crate) fn stays<'f>(file: &'f Path, done: &'f str) -> impl Fn(io::Error) -> io::Error + 'f {
+    move |e| {
+        let file = file.display();
+        io::Error::new(
+            e.kind(),
+            format!("{done}, but its undo file cannot be removed: {file}: {e}"),
+        )
+    }
+}
+
 /// Makes the name of a new file durable, where a folder can be flushed.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-    match File::open(folder.unwrap_or_else(|| Path::new("."))) {
+    match File::open(folder_of(path)) {
         Ok(folder) => folder.sync_all(),
         Err(_) => Ok(()),
     }

@@ -169,6 +169,8 @@ impl Undo {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(path).map_err(named)?;
+        // Nobody removes the file as a left-over before its head is there. Some file systems have no locks.
+        let _ = file.try_lock();
         self.fill(&mut file, path).map_err(|e| {
             // The file was created above, and cannot be used.
             let _ = std::fs::remove_file(path);

@@ -166,18 +166,21 @@ fn a_write_that_fails_is_taken_back_at_once() {
 
 /// Creates an image file with the mark of a change, and its undo file.
 fn interrupted(dir: &Path) -> Option<(ImageFile, FileDevice, Vec<u8>)> {
+    interrupted_at(&dir.join("disk.img"))
+}
+
+fn interrupted_at(path: &Path) -> Option<(ImageFile, FileDevice, Vec<u8>)> {
     let base = broken()?;
-    let path = dir.join("disk.img");
     let old = base.to_bytes().unwrap();
-    std::fs::write(&path, &old).unwrap();
-    let file = ImageFile::of(&path, None).unwrap();
-    let device = FaultDevice::new(FileDevice::open(&path, blockdev::Access::ReadWrite).unwrap());
+    std::fs::write(path, &old).unwrap();
+    let file = ImageFile::of(path, None).unwrap();
+    let device = FaultDevice::new(FileDevice::open(path, blockdev::Access::ReadWrite).unwrap());
     device.fail_after(Op::Write, 3);
     let beside = file.place_of_undo().unwrap();
     let error = plan(&base).write(&device, None, beside.as_deref());
     assert!(matches!(error, Err(Error::Interrupted { .. })), "{error:?}");
     drop(device);
-    let device = FileDevice::open(&path, blockdev::Access::ReadWrite).unwrap();
+    let device = FileDevice::open(path, blockdev::Access::ReadWrite).unwrap();
     assert!(mark(&device).unwrap().is_some());
     Some((file, device, old))
 }
@@ -266,8 +269,50 @@ fn an_undo_file_that_no_image_needs_is_removed() {
     undo[..64].fill(0);
     std::fs::write(&place, undo).unwrap();
     std::fs::set_permissions(&place, PermissionsExt::from_mode(0o600)).unwrap();
+    // The writer of an unfinished file holds a lock.
+    let writer = std::fs::File::open(&place).unwrap();
+    writer.lock().unwrap();
+    let next = dir.path().join("disk.img.extant-undo.2");
+    assert_eq!(file.place_of_undo().unwrap(), Some(next));
+    assert!(place.exists());
+    writer.unlock().unwrap();
     assert_eq!(file.place_of_undo().unwrap(), Some(place.clone()));
     assert!(!place.exists());
+}
+
+/// The mark has the end of a long path, and here no more than a part of its last name.
+#[test]
+fn an_undo_file_with_a_long_name_is_found_after_a_rename() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = dir.path().join(format!("{}.img", "n".repeat(200)));
+    let Some((_, device, old)) = interrupted_at(&long) else {
+        return;
+    };
+    drop(device);
+    let renamed = dir.path().join("moved.img");
+    std::fs::rename(&long, &renamed).unwrap();
+    // Another file with the same end.
+    let other = format!("another {}.img.extant-undo", "n".repeat(200));
+    std::fs::write(dir.path().join(other), "of no use").unwrap();
+    let file = ImageFile::of(&renamed, None).unwrap();
+    let device = FileDevice::open(&renamed, blockdev::Access::ReadWrite).unwrap();
+    assert!(file.take_back(&device).unwrap().is_some());
+    assert!(std::fs::read(&renamed).unwrap() == old);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn an_image_whose_undo_file_would_have_too_long_a_name_keeps_the_record_inside() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("n".repeat(250));
+    let Some((file, device, old)) = interrupted_at(&path) else {
+        return;
+    };
+    assert_eq!(file.place_of_undo().unwrap(), None);
+    let place = mark(&device).unwrap().unwrap().offset().unwrap() as usize;
+    assert!(file.take_back(&device).unwrap().is_some());
+    let now = std::fs::read(&path).unwrap();
+    assert_eq!(differ(&now, &old, place..place + 200_000), 0);
 }
 
 /// Returns a change of one byte of an unused block.

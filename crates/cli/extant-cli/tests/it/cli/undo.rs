@@ -4,7 +4,10 @@ use crate::cli::interrupted::{Loop, code, filled, interrupted};
 use crate::cli::support::{Scratch, root, run};
 use blockdev::{Access, BlockDevice, FileDevice};
 use ext4_image::ImageFile;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn undo_takes_its_words_in_any_order_and_says_what_it_did() {
@@ -260,6 +263,24 @@ fn a_block_device_has_its_undo_record_in_its_free_blocks() {
         assert_eq!(ran.stderr, "", "{args:?}");
     }
     drop(device);
+    s.clean();
+}
+
+#[test]
+fn the_owner_of_an_image_in_a_directory_of_root_changes_it() {
+    if !root() {
+        return;
+    }
+    let Some(s) = filled() else { return };
+    let program = s.host("extant");
+    std::fs::copy(env!("CARGO_BIN_EXE_extant"), &program).unwrap();
+    std::fs::set_permissions(s.dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(&s.image, Some(65_534), Some(65_534)).unwrap();
+    let mut command = Command::new(program);
+    let command = command.args(["tune", "-L", "label"]).arg(&s.image);
+    let out = command.uid(65_534).gid(65_534).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.is_empty(), "{said}");
     s.clean();
 }
 
