@@ -77,7 +77,7 @@ rules! {
     InlineData Fault "inline-data" "the data inside an inode are damaged";
     Attributes Fault "attributes" "extended attributes are damaged";
     AttributeBlock Fault "attribute-block" "a block of extended attributes is damaged";
-    AttributeCount Fault "attribute-count" "a block of extended attributes counts its inodes wrongly";
+    AttributeCount Fault "attribute-count" "a block or value of extended attributes has a wrong count of references";
     AttributeInode Fault "attribute-inode" "the inode of an attribute's value is not valid";
     BlockTwice Fault "block-twice" "a block is claimed twice";
     Directory Fault "directory" "a block of a directory is damaged";
@@ -104,7 +104,7 @@ rules! {
     Journal Fault "journal" "the journal is damaged";
     NeedsRecovery Note "needs-recovery" "the journal was not replayed";
     ResizeInode Fault "resize-inode" "the inode of reserved descriptors is damaged";
-    Orphans Fault "orphans" "the list of orphans is damaged";
+    Orphans Fault "orphans" "the list of orphans is damaged, or its inodes were not freed";
     OrphanFile Fault "orphan-file" "the orphan file is damaged";
     OrphanPresent Note "orphan-present" "orphan_present is set, and the orphan file is empty";
     Quota Fault "quota" "a quota file is damaged";

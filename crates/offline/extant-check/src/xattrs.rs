@@ -99,7 +99,7 @@ fn account(
     };
     if value::could_hold(&raw, rest, stored) {
         attributes.blocks += value::value_clusters(geo, stored.size);
-    } else if !value::is_of_owner(&raw, subject.ino.0, subject.raw) {
+    } else if !value::is_of_owner(&raw, stored, subject.ino.0, subject.raw) {
         attributes.damaged = true;
         let place = subject.place();
         check.findings.add(Rule::AttributeInode, place, || {
@@ -247,9 +247,11 @@ pub(crate) fn check_references(check: &Check<'_>) {
             continue;
         }
         let record = crate::state::read_record(check, ino);
-        let stored = record.map_or(0, |raw| value::references(&raw));
-        // Values that Lustre made count no references.
-        if stored != u64::from(found) && stored != 0 {
+        let Some(raw) = record.filter(|raw| value::counts_references(raw)) else {
+            continue;
+        };
+        let stored = value::references(&raw);
+        if stored != u64::from(found) {
             check.findings.add(Rule::AttributeCount, place, || {
                 format!("stored {stored}, counted {found}")
             });

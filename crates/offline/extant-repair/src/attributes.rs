@@ -142,7 +142,7 @@ fn values(
         if fits && has_flag(session, stored.ino)? {
             values.accounted += value::value_clusters(&session.geo, stored.size);
             values.sound.push(stored);
-        } else if is_of_owner(session, record, stored.ino)? {
+        } else if is_of_owner(session, record, &stored)? {
             values.sound.push(stored);
         } else {
             values.broken.insert(stored.ino);
@@ -170,9 +170,13 @@ fn has_flag(session: &mut Session<'_, '_>, ino: InodeNr) -> Result<bool, Error> 
     Ok(true)
 }
 
-fn is_of_owner(session: &Session<'_, '_>, record: &Record, ino: InodeNr) -> Result<bool, Error> {
-    let raw = session.read_record(ino)?;
-    Ok(raw.is_some_and(|raw| value::is_of_owner(&raw, record.ino.0, &record.raw)))
+fn is_of_owner(
+    session: &Session<'_, '_>,
+    record: &Record,
+    stored: &ValueInode,
+) -> Result<bool, Error> {
+    let raw = session.read_record(stored.ino)?;
+    Ok(raw.is_some_and(|raw| value::is_of_owner(&raw, stored, record.ino.0, &record.raw)))
 }
 
 /// Subtracts the attributes of a cleared inode from the counts. The next round counts the values of its block.
@@ -383,7 +387,10 @@ fn references(session: &mut Session<'_, '_>) -> Result<(), Error> {
         }
         let stored = value::references(&raw);
         let text = "its count of references is set";
-        if stored != found && stored != 0 && session.ask(format!("inode {ino}"), text, None) {
+        if stored != found
+            && value::counts_references(&raw)
+            && session.ask(format!("inode {ino}"), text, None)
+        {
             value::set_references(&mut raw, found);
             session.write_record(ino, &mut raw)?;
         }

@@ -5,7 +5,7 @@ use crate::session::Session;
 use crate::{mapping, quota_files};
 use ext4_format::extent::Extent;
 use ext4_format::features::Compat;
-use ext4_format::inode::{self, InodeCore, flags, inline};
+use ext4_format::inode::{self, InodeCore, flags, inline, value};
 use ext4_format::{BlockNr, FileType, GroupNr, InodeNr, bitmap, orphan_file, xattr};
 
 /// A directory of the new volume.
@@ -87,6 +87,10 @@ fn one(
     refuse(
         renumbered && features.compat.contains(Compat::STABLE_INODES),
         "stable_inodes",
+    )?;
+    refuse(
+        !session.numbers.is_empty() && value::is_value(old) && !value::counts_references(old),
+        "values of attributes that Lustre made and that have the numbers of their files",
     )?;
     let mut raw = session.widened(old);
     let mut changed = move_attributes(session, old, &mut raw)?;

@@ -32,6 +32,21 @@ pub fn set_references(raw: &mut [u8], count: u64) {
     put(raw, REFERENCES_LOW, (count as u32).to_le_bytes());
 }
 
+/// Returns whether a record counts the attributes that refer to its value. Those that Lustre made do not: they have times
+/// instead, of which the time of change equals that of access (`check_ea_inode` of e2fsck).
+///
+/// ```
+/// use ext4_format::inode::value::{counts_references, set_hash, set_references};
+/// let mut record = [0; 256];
+/// set_hash(&mut record, 0x594f_621c);
+/// assert!(counts_references(&record));
+/// set_references(&mut record, 0x594f_621c << 32 | 1);
+/// assert!(!counts_references(&record));
+/// ```
+pub fn counts_references(raw: &[u8]) -> bool {
+    u32_at(raw, at::CTIME) != u32_at(raw, at::ATIME)
+}
+
 /// Returns the hash of a value, as its record has it.
 pub fn hash(raw: &[u8]) -> u32 {
     u32_at(raw, at::ATIME)
@@ -57,17 +72,18 @@ fn can_be_value(raw: &[u8]) -> bool {
 pub fn could_hold(raw: &[u8], rest: &[u8], value: &ValueInode) -> bool {
     let hash = u32_at(raw, at::ATIME).to_le_bytes();
     let hashed = [false, true].map(|signed| entry_hash(rest, &hash, signed));
-    can_be_value(raw)
-        && value.size != 0
-        && u32_at(raw, at::SIZE) == value.size
-        && u32_at(raw, at::SIZE_HI) == 0
-        && hashed.contains(&value.hash)
+    can_be_value(raw) && has_size_of(raw, value) && hashed.contains(&value.hash)
 }
 
-/// Returns whether a value inode belongs to the inode `owner` alone. Lustre made such inodes, without a reference
-/// count, and not accounted for.
-pub fn is_of_owner(raw: &[u8], ino: u32, owner: &[u8]) -> bool {
+fn has_size_of(raw: &[u8], value: &ValueInode) -> bool {
+    value.size != 0 && u32_at(raw, at::SIZE) == value.size && u32_at(raw, at::SIZE_HI) == 0
+}
+
+/// Returns whether a value of an attribute of the inode `owner` belongs to that inode alone. Lustre made such inodes, without a
+/// reference count, and not accounted for.
+pub fn is_of_owner(raw: &[u8], value: &ValueInode, ino: u32, owner: &[u8]) -> bool {
     is_value(raw)
+        && has_size_of(raw, value)
         && u32_at(raw, at::MTIME) == ino
         && u32_at(raw, at::GENERATION) == u32_at(owner, at::GENERATION)
 }
@@ -104,9 +120,8 @@ pub fn check_record(raw: &[u8], geo: &Geometry, value: &ValueInode) -> Result<()
         "attributes of an attribute's value",
         value,
     )?;
-    let size = u64::from(u32_at(raw, at::SIZE_HI)) << 32 | u64::from(u32_at(raw, at::SIZE));
     rule(
-        size == u64::from(value.size) && (1..=VALUE_INODE_MAX).contains(&value.size),
+        has_size_of(raw, value) && value.size <= VALUE_INODE_MAX,
         "size of an attribute's value",
         value,
     )
@@ -129,7 +144,7 @@ pub fn check_bytes(
     let stored = u32_at(raw, at::ATIME);
     let (_, rest) = split_name(name)?;
     let hashed = [false, true].map(|signed| entry_hash(rest, &computed.to_le_bytes(), signed));
-    if computed == stored && hashed.contains(&value.hash) || is_of_owner(raw, ino.0, owner) {
+    if computed == stored && hashed.contains(&value.hash) || is_of_owner(raw, value, ino.0, owner) {
         return Ok(());
     }
     let (what, stored, computed) = if computed == stored {

@@ -116,3 +116,37 @@ fn only_regular_files_with_bytes_are_values_of_attributes() {
     mend("a value of no bytes");
     assert!(!image.ask("ea_list one").contains("note"));
 }
+
+/// Such values belong to the inode with the number and the generation in their records, and have times instead of a count.
+#[test]
+fn values_that_lustre_made_count_no_references() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let features = ["-O", "ea_inode,^metadata_csum", "-I", "256"];
+    let image = Image::new("16M", 1024, &features);
+    image.write("one", b"1");
+    let value = image.beside("value", &[b'v'; 1024]);
+    image.change(&[&format!("ea_set -f {} one user.note", value.display())]);
+    let owner = image.ask("stat one");
+    let owner = owner.split_whitespace().nth(1).unwrap();
+    let is_value = |ino: &u64| image.ask(&format!("stat <{ino}>")).contains("0x280000");
+    let ino = (12..40).find(is_value).unwrap();
+    image.change(&["sif one generation 5"]);
+    for field in [
+        "generation 5",
+        &format!("mtime @{owner}"),
+        "atime @1000",
+        "ctime @1000",
+    ] {
+        image.change(&[&format!("sif <{ino}> {field}")]);
+    }
+    // The owner does not account for the value.
+    image.run("e2fsck", &["-fy"]);
+    image.assert_clean("a value that Lustre made");
+    assert!(image.ask("ea_list one").contains("note"));
+    // The size of the value in the first attribute inside the inode.
+    image.edit(image.record("one") + 172, 4, |size| size.fill(0));
+    let found = check(&image.device(), &CheckOptions::default()).unwrap();
+    assert_ne!(found.faults, 0);
+    image.repair("a value of no bytes");
+    assert!(!image.ask("ea_list one").contains("note"));
+}

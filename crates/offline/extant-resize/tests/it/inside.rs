@@ -5,6 +5,9 @@ use crate::it::image::{fragmented, tree};
 use crate::it::shapes::{MIB, cut_everywhere, inode_plan, plan, resized};
 use crate::it::verdict;
 use blockdev::MemDevice;
+use ext4_format::InodeNr;
+use ext4_format::inode::value;
+use ext4_image::Image;
 use extant_resize::NewSize;
 use extant_testing::common::{load_image, write_image};
 use std::fmt::Write;
@@ -54,7 +57,14 @@ fn filled(args: &[&str], requests: &str) -> MemDevice {
     assert!(made.status.success(), "{made:?}");
     let device = debugfs(&load_image(&path), &requests).0;
     // debugfs leaves counts of blocks to e2fsck.
-    write_image(&device, &path);
+    mended(&device)
+}
+
+/// Returns the volume after `e2fsck -fy`.
+fn mended(device: &MemDevice) -> MemDevice {
+    let dir = needs::memory_dir();
+    let path = dir.path().join("image");
+    write_image(device, &path);
     let mut e2fsck = Command::new("e2fsck");
     let mended = e2fsck.arg("-fy").arg(&path).output().unwrap();
     assert!(mended.status.code().is_some_and(|code| code < 4));
@@ -107,6 +117,35 @@ fn inodes_get_other_numbers_in_names_and_attributes_inside_inodes() {
             cut_everywhere(&device, &smaller, 10);
         }
     }
+}
+
+/// Such a value has the number and the generation of its file, and equal times.
+#[test]
+fn a_value_that_lustre_made_keeps_the_number_of_its_file() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    let dir = needs::memory_dir();
+    let large = dir.path().join("value");
+    std::fs::write(&large, [b'v'; 5000]).unwrap();
+    let request = format!("ea_set -f {} d50/file user.large\n", large.display());
+    let device = filled(&["-O", "ea_inode"], &request);
+    let stat = debugfs(&device, "stat d50/file\n").1;
+    let file = stat.split("Inode: ").nth(1).unwrap();
+    let file: u32 = file.split_whitespace().next().unwrap().parse().unwrap();
+    let mut image = Image::open(&device).unwrap();
+    image.read_descriptors().unwrap();
+    let generation = image.read_record(InodeNr(file)).unwrap().unwrap()[100..104].to_vec();
+    let numbers = (1..1200).map(InodeNr);
+    let mut records = numbers.map(|ino| (ino, image.read_record(ino).unwrap().unwrap()));
+    let (ino, mut raw) = records.find(|(_, raw)| value::is_value(raw)).unwrap();
+    value::set_hash(&mut raw, 1000);
+    value::set_references(&mut raw, 1000 << 32);
+    raw[16..20].copy_from_slice(&file.to_le_bytes());
+    raw[100..104].copy_from_slice(&generation);
+    image.write_record(ino, &mut raw).unwrap();
+    let device = mended(&device);
+    let error = plan(&device, NewSize::Least, None).unwrap_err().to_string();
+    assert!(error.contains("that Lustre made"), "{error}");
+    resized(&device, NewSize::Bytes(40 * MIB), None, "larger");
 }
 
 /// The original revision has inodes of 128 bytes.
