@@ -27,7 +27,7 @@ pub(crate) fn mend(session: &mut Session<'_, '_>) -> Result<(), Error> {
 pub(crate) fn survey(session: &mut Session<'_, '_>) -> Result<bool, Error> {
     let values = session.value_inodes.keys().map(|&ino| InodeNr(ino));
     let places = values.filter_map(|ino| session.geo.group_of_inode(ino));
-    let unread = places.filter(|&(group, index)| index >= session.records_in(group.0));
+    let unread = places.filter(|&place| session.is_unread(place));
     let mut groups: BTreeSet<u32> = unread.map(|(group, _)| group.0).collect();
     let mut named = NamedDirs::default();
     for &dir in session.dirs.keys() {
@@ -38,13 +38,10 @@ pub(crate) fn survey(session: &mut Session<'_, '_>) -> Result<bool, Error> {
                 {
                     named.note(record.inode.0, dir);
                 }
-                let Some((group, index)) = session.geo.group_of_inode(record.inode) else {
-                    continue;
-                };
                 // Even if the inode is not in use, the descriptor is older than the name, and others may be.
-                if index >= session.records_in(group.0) {
-                    groups.insert(group.0);
-                }
+                let place = session.geo.group_of_inode(record.inode);
+                let unread = place.filter(|&place| session.is_unread(place));
+                groups.extend(unread.map(|(group, _)| group.0));
             }
         }
     }

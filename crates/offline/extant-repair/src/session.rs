@@ -240,6 +240,13 @@ impl<'a, 'd> Session<'a, 'd> {
         }
     }
 
+    /// Returns whether an inode is in the part of its table that is not read, because the descriptor calls it unused. Of a lost table
+    /// nothing can be read.
+    pub(crate) fn is_unread(&self, (group, index): (GroupNr, u32)) -> bool {
+        let desc = self.descs.get(group.0 as usize);
+        desc.is_some_and(|desc| desc.inode_table.0 != 0) && index >= self.records_in(group.0)
+    }
+
     /// Takes a free block, which then is claimed.
     pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
         (0..self.geo.groups).find_map(|group| self.allocate_in(group))

@@ -403,6 +403,30 @@ fn a_table_that_is_lost_gets_a_new_place() {
     }
 }
 
+#[test]
+fn names_that_lead_into_a_lost_table_are_removed() {
+    needs::tools!("mke2fs", "e2fsck", "debugfs");
+    // With checksums, the table is found by its inodes.
+    let features = "^flex_bg,64bit,^metadata_csum,^metadata_csum_seed";
+    let args = ["-g", "4096", "-N", "48", "-O", features];
+    let image = Image::new("12M", 1024, &args);
+    for n in 0..20 {
+        image.write(&format!("f{n}"), &[n; 3000]);
+    }
+    image.run("e2fsck", &["-fy"]);
+    let before = image.files();
+    // The second group has the numbers 17 to 32.
+    assert!(image.ask("stat f19").starts_with("Inode: 3"));
+    for group in [0, 1] {
+        let table = (1 + group * 4096 + 1) * 1024;
+        image.edit(table + 64 + 8, 4, |table| table.fill(0));
+    }
+    image.repair("a table with inodes that have names");
+    let after = image.files();
+    assert!(after.contains_key(Path::new("f0")) && !after.contains_key(Path::new("f19")));
+    assert!(after.iter().all(|(path, data)| before[path] == *data));
+}
+
 /// The root has no name that leads to it, by which other unread inodes are found.
 #[test]
 fn reserved_inodes_in_a_part_that_a_descriptor_calls_unused_stay() {
