@@ -224,9 +224,12 @@ torture-repair:
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-check --lib it::damage:: -- --nocapture
 	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --lib it::damage:: -- --nocapture
 
-# 100,000 mutants of images with every feature, mended beside e2fsck; the table says where fewer files are kept. Root.
+# 100,000 mutants of images with every feature and the damaged images of e2fsprogs, mended beside e2fsck; the table says where fewer files
+# are kept. Root.
 torture-features:
-	EXTANT_TORTURE=1 $(CARGO) test --profile test-fast -p extant-repair --lib it::features:: -- --nocapture
+	scripts/e2fsprogs-images.sh $${CARGO_TARGET_DIR:-target}/e2fsprogs-images
+	EXTANT_IMAGES=$$(realpath $${CARGO_TARGET_DIR:-target}/e2fsprogs-images) EXTANT_TORTURE=1 \
+	  $(CARGO) test --profile test-fast -p extant-repair --lib it::features:: -- --nocapture
 
 # Changes in place that end at each of their writes, each image then opened in one of twelve ways, and taken back: 2,000 cases. Root.
 torture-changes:

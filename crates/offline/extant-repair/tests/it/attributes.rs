@@ -117,7 +117,7 @@ fn only_regular_files_with_bytes_are_values_of_attributes() {
     assert!(!image.ask("ea_list one").contains("note"));
 }
 
-/// Such values belong to the inode with the number and the generation in their records, and have times instead of a count.
+/// Values that Lustre made belong to the inode with the number and the generation in their records, and have times instead of a count.
 #[test]
 fn values_that_lustre_made_count_no_references() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");

@@ -119,7 +119,7 @@ fn inodes_get_other_numbers_in_names_and_attributes_inside_inodes() {
     }
 }
 
-/// Such a value has the number and the generation of its file, and equal times.
+/// A value that Lustre made has the number and the generation of its file, and equal times.
 #[test]
 fn a_value_that_lustre_made_keeps_the_number_of_its_file() {
     needs::tools!("mke2fs", "e2fsck", "debugfs");

@@ -3,6 +3,7 @@
 
 mod bases;
 mod breaking;
+mod e2fsprogs;
 mod mixed;
 
 use crate::it::common::{Rng, on_all_cores, seeds, write_image};
@@ -102,12 +103,13 @@ fn judge_all(bases: &[Base], seeds: std::ops::Range<u64>) -> Vec<Outcome> {
 fn judge_one(base: &Base, seed: u64) -> Option<Outcome> {
     let device = base.device.snapshot();
     let damage = base.parts.damage(&device, &mut Rng::new(seed));
-    judge((base.name, &base.files), &device, seed, &damage)
+    judge((base.name, Some(&base.files)), &device, seed, &damage)
 }
 
-/// Repairs a broken image of a base with these files, and e2fsck repairs a copy. `None` if e2fsck does not mend it.
+/// Repairs a broken image of a base with these files, and e2fsck repairs a copy. If the files are not known, they are those that e2fsck
+/// keeps. `None` if e2fsck does not mend the image.
 fn judge(
-    (base, files): (&'static str, &Files),
+    (base, files): (&'static str, Option<&Files>),
     device: &MemDevice,
     seed: u64,
     damage: &dyn Debug,
@@ -141,6 +143,7 @@ fn judge(
                 outcome.left = Some(text);
             }
             if let (Some(by_us), Some(by_them)) = (files_in(&ours), files_in(&theirs)) {
+                let files = files.unwrap_or(&by_them);
                 outcome.fewer = only_in(files, &by_them, &by_us);
                 outcome.more = only_in(files, &by_us, &by_them).len();
             }
